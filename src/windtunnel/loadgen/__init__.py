@@ -1,0 +1,1 @@
+"""Sends load: connections, pacing, worker processes, journal, the run."""

@@ -1,0 +1,120 @@
+"""The configuration of one `bench serve`: made by the command line, checked once, saved (without secrets) with the run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from windtunnel.measure.run import RampUp
+from windtunnel.wire.openai import Dialect
+
+
+class TargetConfig(Struct, kw_only=True, frozen=True):
+    """Where requests go and how."""
+
+    base_url: str | None = None
+    """None: an embedded target is to be started."""
+    embedded: str | None = None
+    """How the embedded target is written, e.g. `paced:ttft=50ms,itl=10ms`."""
+    endpoint: str
+    """Path of the API's endpoint, e.g. `/v1/completions`."""
+    dialect: Dialect
+    backend: str
+    insecure: bool = False
+    proxy: str | None = None
+    headers: dict[str, str] = {}
+    """Beside our own. Secret: only the names are saved."""
+    api_key: str | None = None
+    """Secret: never saved."""
+    connect_timeout_s: float = 10.0
+    first_token_timeout_s: float = 600.0
+    stall_timeout_s: float = 120.0
+    request_timeout_s: float = 21600.0
+    ready_check_timeout_s: float = 0.0
+
+
+class DatasetConfig(Struct, kw_only=True, frozen=True):
+    """What is sent."""
+
+    name: str = "random"
+    """`random`, `custom` or `sharegpt`."""
+    path: str | None = None
+    num_prompts: int = 1000
+    seed: int = 0
+    input_len: int = 1024
+    output_len: int | None = None
+    """None: what the dataset says."""
+    prefix_len: int = 0
+    input_range_ratio: float = 0.0
+    output_range_ratio: float = 0.0
+    prompt_token_ids: bool = False
+    shuffle: bool = True
+    oversample: bool = True
+    skip_chat_template: bool = False
+    chat_template_kwargs: dict[str, Any] | None = None
+    max_model_len: int | None = None
+
+
+class TokenizerConfig(Struct, kw_only=True, frozen=True):
+    """Who counts tokens."""
+
+    name: str | None = None
+    """A folder, a tokenizer.json, a .tiktoken file, an encoding's or a hub's name, or `server`. None: the model's."""
+    mode: str = "auto"
+    trust_remote_code: bool = False
+    skip: bool = False
+
+
+class LoadConfig(Struct, kw_only=True, frozen=True):
+    """How requests are let go."""
+
+    request_rate: float | None = None
+    """Per second; None: no schedule (vLLM's `inf`)."""
+    burstiness: float = 1.0
+    max_concurrency: int | None = None
+    ramp_up: RampUp | None = None
+    num_warmups: int = 0
+    workers: int | None = None
+    """None: chosen by the load."""
+    retries: int = 0
+
+
+class OutputConfig(Struct, kw_only=True, frozen=True):
+    """What is done with the result."""
+
+    save_result: bool = False
+    save_detailed: bool = False
+    append_result: bool = False
+    result_dir: str | None = None
+    result_filename: str | None = None
+    label: str | None = None
+    metadata: dict[str, str] = {}
+    runs_dir: str | None = None
+    progress: bool = True
+    percentile_metrics: list[str] = ["ttft", "tpot", "itl"]
+    metric_percentiles: list[float] = [99.0]
+    goodput_ms: dict[str, float] = {}
+    max_failed_ratio: float = 0.01
+
+
+class ServeConfig(Struct, kw_only=True, frozen=True):
+    """All of `windtunnel bench serve`."""
+
+    target: TargetConfig
+    dataset: DatasetConfig
+    tokenizer: TokenizerConfig
+    load: LoadConfig
+    output: OutputConfig
+    model: str | None = None
+    served_model_name: str | None = None
+    stream: bool = True
+    ignore_eos: bool = False
+    logprobs: int | None = None
+    extra_body: dict[str, Any] = {}
+    """Sampling parameters and --extra-body, merged."""
+    lora_modules: list[str] = []
+    lora_assignment: str = "random"
+    request_id_prefix: str
+    profile: bool = False
+    dry_run: bool = False

@@ -1,0 +1,1 @@
+"""Records to numbers: one table of metrics, steady state, validity."""

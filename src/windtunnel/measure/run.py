@@ -1,0 +1,67 @@
+"""What is known of a run beside its records: what was asked for, and when it began and ended."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+
+class RampUp(Struct, frozen=True):
+    """A request rate that grows over the run's requests."""
+
+    strategy: str
+    """`linear` or `exponential`."""
+    start_rps: float
+    end_rps: float
+
+
+class RunFacts(Struct, kw_only=True, frozen=True):
+    """What a report needs to know of a run. Saved in the journal's header, so that a recovered run reports the same."""
+
+    run_id: str
+    date: str
+    """Local time at the start, `YYYYmmdd-HHMMSS`, as vLLM's result files have it."""
+    version: str
+    target: str
+    """The endpoint's address, without secrets."""
+
+    backend: str
+    label: str | None = None
+    model_id: str
+    model_name: str | None = None
+    """What requests call the model, where that differs (--served-model-name)."""
+    tokenizer_id: str | None = None
+    num_prompts: int
+    metadata: dict[str, str] = {}
+
+    request_rate: float | None = None
+    """Requests per second; None: no schedule, as fast as --max-concurrency lets (vLLM's `inf`)."""
+    burstiness: float = 1.0
+    max_concurrency: int | None = None
+    ramp_up: RampUp | None = None
+    num_warmups: int = 0
+    workers: int = 1
+    seeds: dict[str, int] = {}
+
+    ignore_eos: bool = False
+    streamed: bool = True
+    goodput_ms: dict[str, float] = {}
+    """Service level objectives: a metric's key to its bound in ms."""
+    percentile_metrics: list[str] = ["ttft", "tpot", "itl"]
+    metric_percentiles: list[float] = [99.0]
+    max_failed_ratio: float = 0.01
+
+
+class RunEnd(Struct, kw_only=True, frozen=True):
+    """When the measured part of a run began and ended, and why it ended. Instants are CLOCK_MONOTONIC ns."""
+
+    start_ns: int
+    end_ns: int
+    reason: str = "done"
+    """`done`; `SIGINT` or `SIGTERM`; `worker lost`; or `unfinished`: the journal has no last line (recovered)."""
+    num_unsent: int = 0
+    """Requests of the run that were never sent."""
+
+    @property
+    def duration_s(self) -> float:
+        """The measured part's length in seconds."""
+        return (self.end_ns - self.start_ns) / 1e9

@@ -1,0 +1,70 @@
+"""Wait for file descriptors, and for instants that lie closer than epoll's millisecond.
+
+epoll_wait takes whole milliseconds and rounds up; a request or a token that is due in between would leave up to a
+millisecond late. An epoll descriptor can itself be waited for with select(), whose time-out has the resolution of the
+kernel's timers, so the last stretch before an instant is waited for there.
+"""
+
+from __future__ import annotations
+
+import select
+import selectors
+
+from windtunnel.clock import monotonic_ns
+from windtunnel.units import NS_PER_MS, NS_PER_S
+
+READABLE = select.EPOLLIN
+WRITABLE = select.EPOLLOUT
+GONE = select.EPOLLHUP | select.EPOLLERR
+
+_FINE_NS = 2 * NS_PER_MS
+
+
+class Poller:
+    """A thin epoll whose waits end at an instant, not a millisecond later."""
+
+    def __init__(self) -> None:
+        self._epoll = select.epoll()
+        self._as_list = [self._epoll.fileno()]
+        self.register = self._epoll.register
+        self.modify = self._epoll.modify
+        self.unregister = self._epoll.unregister
+        self.close = self._epoll.close
+
+    def ready_nowait(self) -> list[tuple[int, int]]:
+        """What is ready now, as (descriptor, events)."""
+        return self._epoll.poll(0)
+
+    def wait_ready(self, until_ns: int) -> list[tuple[int, int]]:
+        """What is ready, as soon as anything is; nothing once `until_ns` (monotonic) has come."""
+        wait_ns = until_ns - monotonic_ns()
+        if wait_ns <= 0:
+            return self._epoll.poll(0)
+        if wait_ns > _FINE_NS:
+            # whole milliseconds, and stop short of the instant
+            ready = self._epoll.poll((wait_ns - _FINE_NS // 2) // NS_PER_MS / 1000)
+            if ready:
+                return ready
+            wait_ns = until_ns - monotonic_ns()
+            if wait_ns <= 0:
+                return self._epoll.poll(0)
+        if not select.select(self._as_list, (), (), wait_ns / NS_PER_S)[0]:
+            return []
+        return self._epoll.poll(0)
+
+
+class PreciseSelector(selectors.EpollSelector):
+    """asyncio's selector, with waits that are exact below the millisecond. For servers that pace what they send."""
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """As `selectors.BaseSelector.select`."""
+        if timeout is not None and timeout > 0:
+            if timeout > 0.002:
+                ready = super().select(int((timeout - 0.001) * 1000) / 1000)
+                if ready:
+                    return ready
+                timeout = min(0.002, max(0.0, timeout - int((timeout - 0.001) * 1000) / 1000))
+            if not select.select([self.fileno()], (), (), timeout)[0]:
+                return []
+            timeout = 0
+        return super().select(timeout)

@@ -1,0 +1,1 @@
+"""What to send and when: datasets, tokenizers, arrival schedules. Seeded; no I/O but reading files."""
