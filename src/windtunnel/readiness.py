@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import select
 import selectors
+from collections.abc import Callable
 
 from windtunnel.clock import monotonic_ns
 from windtunnel.units import NS_PER_MS, NS_PER_S
@@ -21,15 +22,25 @@ _FINE_NS = 2 * NS_PER_MS
 
 
 class Poller:
-    """A thin epoll whose waits end at an instant, not a millisecond later."""
+    """A thin epoll with a handler for each descriptor, whose waits end at an instant, not a millisecond later."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._as_list = [self._epoll.fileno()]
-        self.register = self._epoll.register
+        self.handlers: dict[int, Callable[[int], None]] = {}
+        """By descriptor: takes the events that are ready."""
         self.modify = self._epoll.modify
-        self.unregister = self._epoll.unregister
         self.close = self._epoll.close
+
+    def register(self, fileno: int, events: int, handler: Callable[[int], None]) -> None:
+        """Watch a descriptor for events."""
+        self._epoll.register(fileno, events)
+        self.handlers[fileno] = handler
+
+    def unregister(self, fileno: int) -> None:
+        """Watch it no more."""
+        self._epoll.unregister(fileno)
+        del self.handlers[fileno]
 
     def ready_nowait(self) -> list[tuple[int, int]]:
         """What is ready now, as (descriptor, events)."""

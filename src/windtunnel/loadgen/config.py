@@ -1,4 +1,4 @@
-"""The configuration of one `bench serve`: made by the command line, checked once, saved (without secrets) with the run."""
+"""The configuration of one `bench serve`: made by the command line, checked once, saved with the run (no secrets)."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from msgspec import Struct
 
 from windtunnel.measure.run import RampUp
 from windtunnel.wire.openai import Dialect
+from windtunnel.workload.config import DatasetConfig, TokenizerConfig
 
 
 class TargetConfig(Struct, kw_only=True, frozen=True):
@@ -32,38 +33,6 @@ class TargetConfig(Struct, kw_only=True, frozen=True):
     stall_timeout_s: float = 120.0
     request_timeout_s: float = 21600.0
     ready_check_timeout_s: float = 0.0
-
-
-class DatasetConfig(Struct, kw_only=True, frozen=True):
-    """What is sent."""
-
-    name: str = "random"
-    """`random`, `custom` or `sharegpt`."""
-    path: str | None = None
-    num_prompts: int = 1000
-    seed: int = 0
-    input_len: int = 1024
-    output_len: int | None = None
-    """None: what the dataset says."""
-    prefix_len: int = 0
-    input_range_ratio: float = 0.0
-    output_range_ratio: float = 0.0
-    prompt_token_ids: bool = False
-    shuffle: bool = True
-    oversample: bool = True
-    skip_chat_template: bool = False
-    chat_template_kwargs: dict[str, Any] | None = None
-    max_model_len: int | None = None
-
-
-class TokenizerConfig(Struct, kw_only=True, frozen=True):
-    """Who counts tokens."""
-
-    name: str | None = None
-    """A folder, a tokenizer.json, a .tiktoken file, an encoding's or a hub's name, or `server`. None: the model's."""
-    mode: str = "auto"
-    trust_remote_code: bool = False
-    skip: bool = False
 
 
 class LoadConfig(Struct, kw_only=True, frozen=True):

@@ -87,6 +87,8 @@ class Record(Struct, kw_only=True, omit_defaults=True):
     attempts: int = 1
     retry_wait_ns: int = 0
     """Time spent waiting between attempts."""
+    reconnects: int = 0
+    """How often a kept connection turned out to be closed, so that the request went out on a new one."""
     redirects: int = 0
     reads: int = 0
     """Reads from the socket that brought bytes of the answer's body."""
@@ -114,6 +116,9 @@ FAILED_ENDINGS = (
 )
 
 
+_STATES = {cls.code: cls.state for cls in errors.classes() if issubclass(cls, errors.RequestFailure)}
+
+
 def ending(record: Record, *, ignore_eos: bool) -> str:
     """The word for how a request ended, of `COMPLETED_ENDINGS` or `FAILED_ENDINGS`.
 
@@ -121,8 +126,7 @@ def ending(record: Record, *, ignore_eos: bool) -> str:
     though the end-of-sequence token was to be ignored; `not_streamed`, several tokens that all came in one piece.
     """
     if record.failure is not None:
-        error = record.failure.error
-        return error.state if isinstance(error, errors.RequestFailure) else "malformed"
+        return _STATES.get(record.failure.code, "malformed")
     if not record.output_tokens:
         return "zero_tokens"
     if ignore_eos and record.output_tokens_asked is not None and record.output_tokens < record.output_tokens_asked:

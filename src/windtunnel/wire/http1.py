@@ -192,13 +192,14 @@ class Response(_Message):
         """The connection was closed: True if that is this message's proper end."""
         if self.complete:
             return True
-        if self.head_complete and not self._has_length:
+        if self.head_complete and not self.has_length:
             self.complete = True
             self.keep_alive = False
         return self.complete
 
     @property
-    def _has_length(self) -> bool:
+    def has_length(self) -> bool:
+        """The head says where the body ends; otherwise the connection's end does."""
         return (
             self.header("content-length") is not None or "chunked" in (self.header("transfer-encoding") or "").lower()
         )

@@ -98,9 +98,9 @@ class Answer(Struct):
 
     choices: list[Choice] | None = None
     usage: Usage | None = None
-    error: Raw | None = None
+    error: Any = None
     object: str | None = None
-    message: Raw | None = None
+    message: Any = None
 
 
 _answer_decoder = msgspec.json.Decoder(Answer)
@@ -110,12 +110,11 @@ decode_answer = _answer_decoder.decode
 
 def error_text(answer: Answer) -> str | None:
     """The server's words, where the answer is an error object: OpenAI's, or the older `{"object": "error"}`."""
-    raw = answer.error
-    if (raw is None or bytes(raw) == b"null") and answer.object == "error":
-        raw = answer.message
-    if raw is None or bytes(raw) == b"null":
+    value = answer.error
+    if value is None and answer.object == "error":
+        value = answer.message
+    if value is None:
         return None
-    value = msgspec.json.decode(raw)
     if isinstance(value, dict):
         message = value.get("message")
         kind = value.get("type") or value.get("code")

@@ -1,0 +1,456 @@
+"""One connection to one origin: socket, TLS and proxy around exchanges. The loop that calls it is passed in.
+
+Stamps. The kernel notes when a segment reached this machine (SO_TIMESTAMPNS); `recvmsg` hands that out with the bytes.
+So an arrival is right even when this process looked late. The stamp is of the last segment of what is read at once; a
+stamp that makes no sense (the clock was set meanwhile, or the platform gives none) is replaced by the client's own.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import os
+import socket
+import ssl
+import struct
+from typing import Protocol
+
+from windtunnel import errors
+from windtunnel.clock import monotonic_ns, read_clock_pair
+from windtunnel.loadgen.exchange import Exchange
+from windtunnel.readiness import GONE, READABLE, WRITABLE, Poller
+from windtunnel.units import NS_PER_S
+from windtunnel.wire.control import Address
+from windtunnel.wire.http1 import Origin, ProtocolError, Response, Url
+
+_SO_TIMESTAMPNS = 35
+_READ_BYTES = 1 << 18
+_ANCILLARY_BYTES = 64
+_buffer = bytearray(_READ_BYTES)
+_buffers = [_buffer]
+_view = memoryview(_buffer)
+_unpack_timespec = struct.Struct("@qq").unpack_from
+
+
+class KernelClock:
+    """How the kernel's CLOCK_REALTIME stamps are led onto CLOCK_MONOTONIC."""
+
+    def __init__(self) -> None:
+        self.offset_ns = read_clock_pair().offset_ns
+
+    def refresh(self) -> None:
+        """Follow the wall clock, which is disciplined while we run. Cheap enough for each tenth of a second."""
+        self.offset_ns = read_clock_pair(3).offset_ns
+
+
+class Proxy:
+    """An HTTP proxy between us and every origin."""
+
+    def __init__(self, url: Url) -> None:
+        self.url = url
+        self.headers: list[tuple[str, str]] = []
+        if url.user is not None:
+            credentials = base64.b64encode(f"{url.user}:{url.password or ''}".encode()).decode()
+            self.headers.append(("proxy-authorization", f"Basic {credentials}"))
+
+
+class Endpoint:
+    """An origin with what is needed to connect to it, and the kept connections that wait for work."""
+
+    def __init__(
+        self, origin: Origin, addresses: list[Address], tls: ssl.SSLContext | None, proxy: Proxy | None
+    ) -> None:
+        self.origin = origin
+        self.addresses = addresses
+        """Where connections go, in order of preference; the proxy's where there is one."""
+        self.tls = tls
+        self.proxy = proxy
+        self.idle: list[Connection] = []
+
+    def prefer(self, address: Address) -> None:
+        """An address has worked: begin with it from now on."""
+        if self.addresses[0] is not address:
+            self.addresses.remove(address)
+            self.addresses.insert(0, address)
+
+
+class Listener(Protocol):
+    """Who is told what becomes of an exchange."""
+
+    def exchange_over(self, connection: Connection, exchange: Exchange) -> None:
+        """The exchange is over, well or not (then `exchange.failure` is set); the connection is free or closed."""
+
+    def exchange_stale(self, connection: Connection, exchange: Exchange) -> None:
+        """A kept connection turned out to be closed before a byte of the answer came."""
+
+
+class Connection:
+    """One connection. It is connecting, busy with one exchange, idle, or closed."""
+
+    __slots__ = (
+        "_address_index",
+        "_encrypted_in",
+        "_encrypted_out",
+        "_handshake",
+        "_out",
+        "_phase",
+        "_poller",
+        "_proxy_answer",
+        "_registered",
+        "_sock",
+        "_tls",
+        "_unsent_encrypted",
+        "_used",
+        "clock",
+        "endpoint",
+        "exchange",
+        "fileno",
+        "listener",
+    )
+
+    def __init__(self, endpoint: Endpoint, poller: Poller, clock: KernelClock, listener: Listener) -> None:
+        self.endpoint = endpoint
+        self.listener = listener
+        self.clock = clock
+        self.exchange: Exchange | None = None
+        self.fileno = -1
+        self._poller = poller
+        self._sock: socket.socket | None = None
+        self._tls: ssl.SSLObject | None = None
+        self._encrypted_in = ssl.MemoryBIO()
+        self._encrypted_out = ssl.MemoryBIO()
+        self._handshake = False
+        self._phase = "new"
+        self._proxy_answer: Response | None = None
+        self._out = b""
+        self._unsent_encrypted = b""
+        self._registered = 0
+        self._address_index = 0
+        self._used = False
+
+    @property
+    def connecting(self) -> bool:
+        """It does not stand yet."""
+        return self._phase != "open"
+
+    # --- doing ------------------------------------------------------------------------------------------------
+
+    def send(self, exchange: Exchange, request: bytes) -> None:
+        """Send a request; on a new connection, as soon as it stands."""
+        self.exchange = exchange
+        self._out = request
+        if self._phase == "open":
+            if self._tls is not None:
+                self._tls.write(request)
+                self._out = b""
+            self._flush()
+        else:
+            self._open_next()
+
+    def close(self) -> None:
+        """Close it, whatever it is doing."""
+        if self._sock is not None:
+            if self._registered:
+                self._poller.unregister(self.fileno)
+                self._registered = 0
+            self._sock.close()
+            self._sock = None
+        self._phase = "closed"
+
+    def _open_next(self) -> None:
+        """Try the next address."""
+        address = self.endpoint.addresses[self._address_index]
+        try:
+            sock = socket.socket(address.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        except OSError as error:
+            self._connect_failed(error)
+            return
+        self._sock = sock
+        self.fileno = sock.fileno()
+        self._phase = "connecting"
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
+            code = sock.connect_ex(address.sockaddr)
+        except OSError as error:
+            code = error.errno or errno.EINVAL
+        if code == 0:
+            self._connected()
+        elif code == errno.EINPROGRESS:
+            self._watch(WRITABLE)
+        else:
+            self._connect_failed(OSError(code, os.strerror(code)))
+
+    def _connect_failed(self, error: OSError) -> None:
+        self.close()
+        self._address_index += 1
+        if self._address_index < len(self.endpoint.addresses) and error.errno not in (errno.EMFILE, errno.ENFILE):
+            self._open_next()
+            return
+        self._give_up(connect_failure(self._target, error))
+
+    @property
+    def _target(self) -> str:
+        proxy = self.endpoint.proxy
+        return f"proxy {proxy.url.origin}" if proxy is not None else str(self.endpoint.origin)
+
+    def _connected(self) -> None:
+        self.endpoint.prefer(self.endpoint.addresses[self._address_index])
+        if self.endpoint.proxy is not None and self.endpoint.tls is not None:
+            self._phase = "proxy"
+            authority = f"{self.endpoint.origin.host}:{self.endpoint.origin.port}"
+            self._proxy_answer = Response()
+            request, self._out = self._out, write_connect(authority, self.endpoint.proxy)
+            self._flush()
+            self._out = request
+        elif self.endpoint.tls is not None:
+            self._begin_tls()
+        else:
+            self._opened()
+
+    def _begin_tls(self) -> None:
+        assert self.endpoint.tls is not None
+        self._phase = "tls"
+        self._tls = self.endpoint.tls.wrap_bio(
+            self._encrypted_in, self._encrypted_out, server_hostname=self.endpoint.origin.host
+        )
+        self._handshake = True
+        self._continue_handshake()
+
+    def _continue_handshake(self) -> None:
+        assert self._tls is not None
+        try:
+            self._tls.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush_encrypted()
+            return
+        except (ssl.SSLError, ssl.CertificateError) as error:
+            self._flush_encrypted()
+            reason = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
+            self._give_up(errors.ConnectFailed(self._target, "tls", str(reason)))
+            return
+        self._handshake = False
+        self._opened()
+
+    def _opened(self) -> None:
+        self._phase = "open"
+        exchange = self.exchange
+        if exchange is not None:
+            exchange.connected_ns = monotonic_ns()
+        if self._tls is not None:
+            self._tls.write(self._out)
+            self._out = b""
+        self._flush()
+
+    def _flush(self) -> None:
+        """Send what is to be sent; watch for room when not all of it went."""
+        if self._tls is not None:
+            self._flush_encrypted()
+            return
+        sock = self._sock
+        assert sock is not None
+        try:
+            sent = sock.send(self._out)
+        except BlockingIOError:
+            sent = 0
+        except OSError as error:
+            self._broken(error)
+            return
+        self._out = self._out[sent:] if sent < len(self._out) else b""
+        self._watch(READABLE | WRITABLE if self._out else READABLE)
+
+    def _flush_encrypted(self) -> None:
+        sock = self._sock
+        if sock is None:
+            return
+        encrypted = self._unsent_encrypted + self._encrypted_out.read()
+        sent = 0
+        if encrypted:
+            try:
+                sent = sock.send(encrypted)
+            except BlockingIOError:
+                pass
+            except OSError as error:
+                self._broken(error)
+                return
+        self._unsent_encrypted = encrypted[sent:]
+        self._watch(READABLE | WRITABLE if self._unsent_encrypted else READABLE)
+
+    def _watch(self, events: int) -> None:
+        if events == self._registered:
+            return
+        if self._registered:
+            self._poller.modify(self.fileno, events)
+        else:
+            self._poller.register(self.fileno, events, self.on_ready)
+        self._registered = events
+
+    # --- being told -------------------------------------------------------------------------------------------
+
+    def on_ready(self, events: int) -> None:
+        """The poller says that the socket is ready."""
+        if self._phase == "connecting":
+            assert self._sock is not None
+            code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                self._connect_failed(OSError(code, os.strerror(code)))
+            elif events & WRITABLE:
+                self._connected()
+            return
+        if events & WRITABLE and (self._out or self._unsent_encrypted):
+            self._flush()
+        if events & (READABLE | GONE) and self._sock is not None:
+            self._read(self._sock)
+
+    def _read(self, sock: socket.socket) -> None:
+        try:
+            count, ancillary, _, _ = sock.recvmsg_into(_buffers, _ANCILLARY_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as error:
+            self._broken(error)
+            return
+        now_ns = monotonic_ns()
+        exchange = self.exchange
+        if count == 0:
+            self._ended(now_ns)
+            return
+        if exchange is None:
+            self._close_idle()  # an idle connection has nothing to say but its end
+            return
+        stamp_ns = now_ns
+        lag_ns: int | None = None
+        if ancillary:
+            seconds, nanoseconds = _unpack_timespec(ancillary[0][2])
+            kernel_ns = seconds * NS_PER_S + nanoseconds - self.clock.offset_ns
+            if exchange.attempt_ns <= kernel_ns <= now_ns:
+                stamp_ns = kernel_ns
+                lag_ns = now_ns - kernel_ns
+        if self._phase == "open" and self._tls is None:
+            if exchange.receive(_view[:count], stamp_ns, lag_ns):
+                self._exchange_over(exchange)
+        else:
+            self._take_wrapped(bytes(_view[:count]), exchange, stamp_ns, lag_ns)
+
+    def _take_wrapped(self, data: bytes, exchange: Exchange, stamp_ns: int, lag_ns: int | None) -> None:
+        """Bytes that are not yet the answer's: the proxy's answer, TLS."""
+        if self._phase == "proxy":
+            self._take_proxy_answer(data)
+            return
+        assert self._tls is not None
+        self._encrypted_in.write(data)
+        if self._handshake:
+            self._continue_handshake()
+            if self.connecting:
+                return
+        try:
+            while plain := self._tls.read(65536):
+                if exchange.receive(plain, stamp_ns, lag_ns):
+                    self._exchange_over(exchange)
+                    return
+            self._ended(stamp_ns)  # the peer said goodbye
+        except ssl.SSLWantReadError:
+            self._flush_encrypted()
+        except ssl.SSLZeroReturnError:
+            self._ended(stamp_ns)
+        except ssl.SSLError as error:
+            self._broken(OSError(errno.EPROTO, f"TLS: {error.reason or error}"))
+
+    def _take_proxy_answer(self, data: bytes) -> None:
+        answer = self._proxy_answer
+        assert answer is not None
+        try:
+            answer.feed(data)
+        except ProtocolError as error:
+            # after a 200 to CONNECT what follows is no HTTP: llhttp says "upgrade" or finds the next message odd
+            if answer.status != 200:
+                self._give_up(errors.ConnectFailed(self._target, "proxy", error.problem))
+                return
+        if not answer.head_complete:
+            return
+        if answer.status != 200:
+            self._give_up(errors.ConnectFailed(self._target, "proxy", f"HTTP {answer.status} {answer.reason}"))
+            return
+        self._proxy_answer = None
+        self._begin_tls()
+
+    def _exchange_over(self, exchange: Exchange) -> None:
+        """The answer is complete, or no HTTP: free the connection, or close it."""
+        self.exchange = None
+        response = exchange.response
+        self._used = True
+        if response.complete and response.keep_alive and not response.trailing and not self._out:
+            self.endpoint.idle.append(self)
+        else:
+            self.close()
+        self.listener.exchange_over(self, exchange)
+
+    def drop(self, exchange: Exchange) -> None:
+        """The exchange was ended by us: the connection is of no further use."""
+        self.exchange = None
+        self.close()
+        self.listener.exchange_over(self, exchange)
+
+    def _ended(self, now_ns: int) -> None:
+        self._over_with(None, now_ns)
+
+    def _broken(self, error: OSError) -> None:
+        self._over_with(describe(error), monotonic_ns())
+
+    def _over_with(self, reason: str | None, now_ns: int) -> None:
+        exchange = self.exchange
+        if exchange is None:
+            self._close_idle()
+            return
+        if self._phase != "open":
+            phase = "proxy" if self._phase == "proxy" else "tls" if self._phase == "tls" else "reset"
+            self._give_up(errors.ConnectFailed(self._target, phase, reason or "closed by the server"))
+            return
+        self.exchange = None
+        self.close()
+        if self._used and exchange.first_byte_ns is None:
+            self.listener.exchange_stale(self, exchange)
+            return
+        exchange.connection_ended(reason, now_ns)
+        self.listener.exchange_over(self, exchange)
+
+    def _close_idle(self) -> None:
+        if self in self.endpoint.idle:
+            self.endpoint.idle.remove(self)
+        self.close()
+
+    def _give_up(self, failure: errors.ConnectFailed) -> None:
+        exchange = self.exchange
+        self.exchange = None
+        self.close()
+        if exchange is not None:
+            exchange.fail(failure, monotonic_ns())
+            self.listener.exchange_over(self, exchange)
+
+
+def connect_failure(target: str, error: OSError) -> errors.ConnectFailed:
+    """The one seam from the system's errors of connecting to ours."""
+    code = error.errno
+    reason = describe(error)
+    if code == errno.ECONNREFUSED:
+        return errors.ConnectFailed(target, "refused", "nothing listens there")
+    if code in (errno.ECONNRESET, errno.EPIPE, errno.ECONNABORTED):
+        return errors.ConnectFailed(target, "reset", reason)
+    if code in (errno.EMFILE, errno.ENFILE):
+        return errors.ConnectFailed(target, "local", f"{reason}: raise `ulimit -n`, or lower --max-concurrency")
+    if code == errno.EADDRNOTAVAIL:
+        return errors.ConnectFailed(target, "local", f"{reason}: this machine has no free port left for the address")
+    if isinstance(error, socket.gaierror):
+        return errors.ConnectFailed(target, "dns", reason)
+    return errors.ConnectFailed(target, "unreachable", reason)
+
+
+def describe(error: OSError) -> str:
+    """The system's words."""
+    return str(error.strerror) if error.strerror is not None else str(error)
+
+
+def write_connect(authority: str, proxy: Proxy) -> bytes:
+    """The request by which a proxy is asked for a tunnel."""
+    headers = "".join(f"{name}: {value}\r\n" for name, value in proxy.headers)
+    return f"CONNECT {authority} HTTP/1.1\r\nhost: {authority}\r\n{headers}\r\n".encode("latin-1")

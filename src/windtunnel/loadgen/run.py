@@ -1,0 +1,475 @@
+"""One run: prepare, start the workers, send, listen, and leave a journal that tells it all."""
+
+from __future__ import annotations
+
+import os
+import platform
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import ceil
+from pathlib import Path
+from types import FrameType
+from typing import Protocol
+
+from msgspec import Struct
+
+import windtunnel
+from windtunnel import errors
+from windtunnel.clock import local_time, monotonic_ns, read_clock_pair
+from windtunnel.loadgen import prepare, runs
+from windtunnel.loadgen.caller import Caller
+from windtunnel.loadgen.config import ServeConfig
+from windtunnel.loadgen.fleet import Fleet, WorkerProcess
+from windtunnel.loadgen.journal import (
+    FILE_NAME,
+    ClockLine,
+    EndLine,
+    Header,
+    Journal,
+    JournalWriter,
+    StartLine,
+    encode_line,
+    read_journal,
+)
+from windtunnel.measure.record import Record
+from windtunnel.measure.run import RunEnd, RunFacts
+from windtunnel.units import NS_PER_MS, NS_PER_S, s_to_ns
+from windtunnel.wire.control import Broken, Finished, Progress, Setup, Start, Timeouts, Unwritten, Work
+from windtunnel.workload.load import load_samples
+from windtunnel.workload.sample import Sample
+from windtunnel.workload.tokenizers import Tokenizer
+
+_STREAMS_A_WORKER = 1000
+_START_DELAY_NS = 5 * NS_PER_MS
+_POLL_S = 0.1
+_SYNC_NS = NS_PER_S
+
+
+class Watcher(Protocol):
+    """Who is told how a run goes."""
+
+    def notify(self, text: str) -> None:
+        """A line for the user."""
+
+    def loading(self, done: int, total: int) -> None:
+        """The dataset is being made or read."""
+
+    def begin(self, total: int) -> None:
+        """The load begins: so many requests."""
+
+    def progress(self, counts: Counts) -> None:
+        """So far."""
+
+    def end(self) -> None:
+        """The load is over."""
+
+
+class Counts(Struct):
+    """A run so far."""
+
+    total: int
+    sent: int = 0
+    completed: int = 0
+    failed: int = 0
+    in_flight: int = 0
+    output_tokens: int = 0
+    elapsed_s: float = 0.0
+    ttfts_ns: list[int] = []
+
+
+class Plan(Struct):
+    """What a run will send, for `--dry-run`."""
+
+    target: str
+    samples: list[Sample]
+    due_ns: list[int]
+    tokenizer: str | None
+
+
+def serve(config: ServeConfig, base_url: str, watcher: Watcher, *, result_folder: Path) -> Journal:
+    """Do a run and return its journal.
+
+    `result_folder` is where the journal goes when the runs folder can't be written to. Raises errors of
+    `windtunnel.errors` for all that stops a run before its first request; afterwards whatever happens is in the
+    journal.
+    """
+    with Fleet(num_workers(config)) as fleet:
+        target, caller = prepare.find_target(config, base_url, watcher.notify)
+        try:
+            tokenizer, samples, due_ns = _workload(config, target, caller, watcher)
+            seeds = prepare.seeds(config)
+            work = prepare.make_work(config, target, samples, due_ns, seeds["lora"])
+            prepare.check_ready(config, target, caller, work[0], watcher.notify)
+            if tokenizer is not None and config.target.embedded is None:
+                prepare.verify_prompts(samples, config, target, tokenizer, caller, watcher.notify)
+            facts = run_facts(config, target, tokenizer, len(work), len(fleet.workers), seeds)
+            run = Run(
+                config, facts, target, fleet, caller, watcher, open_journal(config, facts, result_folder, watcher)
+            )
+            return run.execute(work, tokenizer)
+        finally:
+            caller.close()
+
+
+def plan(config: ServeConfig, base_url: str, watcher: Watcher) -> Plan:
+    """Prepare as `serve` does and send nothing of the load."""
+    target, caller = prepare.find_target(config, base_url, watcher.notify)
+    try:
+        tokenizer, samples, due_ns = _workload(config, target, caller, watcher)
+    finally:
+        caller.close()
+    return Plan(str(target.url), samples, due_ns, tokenizer.name if tokenizer is not None else None)
+
+
+def recover(run: runs.RunInfo) -> Journal:
+    """A run's journal as `serve` would have returned it, as far as it got."""
+    journal = read_journal(run.journal)
+    tokenizer: Callable[[str], int] | None = None
+    name = journal.header.facts.tokenizer_id
+    if name is not None and any(record.output_tokens is None for record in journal.records):
+        from windtunnel.workload.tokenizers import load_tokenizer
+
+        try:
+            tokenizer = load_tokenizer(name, mode="auto", trust_remote_code=False).count
+        except errors.WindtunnelError:
+            tokenizer = None  # chunks are counted instead, and the report says so
+    count_tokens(journal.records, tokenizer)
+    return journal
+
+
+def _workload(
+    config: ServeConfig, target: prepare.Target, caller: Caller, watcher: Watcher
+) -> tuple[Tokenizer | None, list[Sample], list[int]]:
+    tokenizer = prepare.find_tokenizer(config, target, caller, watcher.notify)
+    template = prepare.template_tokens(config, target, tokenizer, caller, watcher.notify)
+    samples = load_samples(config.dataset, tokenizer, template_tokens=template, on_progress=watcher.loading)
+    due_ns = prepare.schedule(config, len(samples), prepare.seeds(config)["arrivals"])
+    return tokenizer, samples, due_ns
+
+
+def num_workers(config: ServeConfig) -> int:
+    """As many as were asked for; else one for each thousand streams, and at most one for two processors."""
+    cap = config.load.max_concurrency
+    streams = cap if cap is not None else max(config.dataset.num_prompts, 1)
+    if config.load.request_rate is not None and cap is None:
+        streams = min(streams, _STREAMS_A_WORKER)
+    wanted = config.load.workers
+    if wanted is None:
+        wanted = min(ceil(streams / _STREAMS_A_WORKER), max(1, (os.cpu_count() or 1) // 2))
+    return max(1, min(wanted, streams))
+
+
+def run_facts(
+    config: ServeConfig,
+    target: prepare.Target,
+    tokenizer: Tokenizer | None,
+    num: int,
+    workers: int,
+    seeds: dict[str, int],
+) -> RunFacts:
+    """What reports need to know."""
+    return RunFacts(
+        run_id=runs.new_run_id(),
+        date=time.strftime("%Y%m%d-%H%M%S", local_time()),
+        version=windtunnel.__version__,
+        target=str(target.url),
+        backend=config.target.backend,
+        label=config.output.label,
+        model_id=target.model_id,
+        model_name=target.model_name,
+        tokenizer_id=tokenizer.name if tokenizer is not None else None,
+        num_prompts=num,
+        metadata=config.output.metadata,
+        request_rate=config.load.request_rate,
+        burstiness=config.load.burstiness,
+        max_concurrency=config.load.max_concurrency,
+        ramp_up=config.load.ramp_up,
+        num_warmups=config.load.num_warmups,
+        workers=workers,
+        seeds=seeds,
+        ignore_eos=config.ignore_eos,
+        streamed=config.stream,
+        goodput_ms=config.output.goodput_ms,
+        percentile_metrics=config.output.percentile_metrics,
+        metric_percentiles=config.output.metric_percentiles,
+        max_failed_ratio=config.output.max_failed_ratio,
+    )
+
+
+def open_journal(config: ServeConfig, facts: RunFacts, result_folder: Path, watcher: Watcher) -> JournalWriter:
+    """Make the run's folder with its journal's header: in the runs folder, or beside the result."""
+    wanted = Path(config.output.runs_dir) if config.output.runs_dir is not None else runs.default_folder()
+    header = Header(
+        facts=facts,
+        output=config.output,
+        arguments=prepare.redact(config),
+        clock=read_clock_pair(),
+        machine={"python": platform.python_version(), "kernel": platform.release(), "cpus": os.cpu_count()},
+    )
+    fallback = result_folder / f"windtunnel-run-{facts.run_id}"
+    try:
+        folder = runs.make_run_folder(wanted, facts.run_id)
+    except OSError as error:
+        watcher.notify(
+            f"warning: the runs folder {wanted} can't be used ({error.strerror}): this run is kept in {fallback}"
+        )
+        try:
+            folder = runs.make_run_folder(fallback.parent, fallback.name)
+        except OSError as second:
+            remedy = "No request was sent. Make room, or name a folder that can be written to with --runs-dir."
+            raise errors.FileError("write the journal in", str(fallback), str(second.strerror), remedy) from second
+    journal = JournalWriter(folder / FILE_NAME)
+    journal.write(encode_line(header))
+    return journal
+
+
+class Run:
+    """The part of a run in which workers send."""
+
+    def __init__(
+        self,
+        config: ServeConfig,
+        facts: RunFacts,
+        target: prepare.Target,
+        fleet: Fleet,
+        caller: Caller,
+        watcher: Watcher,
+        journal: JournalWriter,
+    ) -> None:
+        self._config = config
+        self._facts = facts
+        self._target = target
+        self._fleet = fleet
+        self._caller = caller
+        self._watcher = watcher
+        self._journal = journal
+        self._interrupted: str | None = None
+        self._reason = "done"
+        self._unwritten: list[bytes] = []
+        self._unsent = 0
+        self._next_sync_ns = 0
+
+    def execute(self, work: list[Work], tokenizer: Tokenizer | None) -> Journal:
+        """Warm up, send, and return what the journal says."""
+        for worker in self._fleet.workers:
+            worker.send(self._setup(worker.number))
+        start_ns = monotonic_ns()
+        with self._interruptible() as wakeup:
+            self._fleet.watch(wakeup)
+            self._warm_up(work[0])
+            self._profiler("start")
+            if self._interrupted is None:
+                start_ns = self._send(work)
+            else:
+                self._unsent = len(work)
+            self._profiler("stop")
+        num = len(work)
+        work.clear()
+        return self._finish(start_ns, num, tokenizer)
+
+    # --- phases -----------------------------------------------------------------------------------------------
+
+    def _setup(self, worker: int) -> Setup:
+        target = self._config.target
+        workers = len(self._fleet.workers)
+        cap = self._config.load.max_concurrency
+        slots = None if cap is None else cap // workers + (worker < cap % workers)
+        timeouts = Timeouts(
+            s_to_ns(target.connect_timeout_s),
+            s_to_ns(target.first_token_timeout_s),
+            s_to_ns(target.stall_timeout_s),
+            s_to_ns(target.request_timeout_s),
+        )
+        return Setup(
+            worker,
+            str(self._target.url),
+            self._target.addresses,
+            self._target.headers,
+            target.dialect,
+            self._config.stream,
+            timeouts,
+            target.insecure,
+            target.proxy,
+            self._config.load.retries,
+            slots,
+            self._journal.path,
+        )
+
+    def _warm_up(self, first: Work) -> None:
+        num = self._config.load.num_warmups
+        if not num:
+            return
+        self._watcher.notify(f"warming up with {num} requests")
+        warm = [
+            Work(i, f"{first.request_id}-warmup{i}", first.body, 0, first.prompt_tokens, first.output_tokens)
+            for i in range(num)
+        ]
+        self._fleet.deal(warm, len(self._fleet.workers))
+        self._fleet.start(Start(monotonic_ns(), recorded=False, scheduled=False))
+        failures = self._listen(Counts(0))
+        for failure in failures[:1]:
+            self._watcher.notify(f"warning: of the warm-up, {len(failures)} requests or more failed: {failure}")
+
+    def _profiler(self, what: str) -> None:
+        """vLLM's profiler, by its own endpoints."""
+        if not self._config.profile or self._interrupted is not None:
+            return
+        path = f"{self._target.base_path}/{what}_profile"
+        try:
+            status, _ = self._caller.post_json(path, {})
+            problem = None if status == 200 else f"HTTP {status}"
+        except errors.RequestFailure as failure:
+            problem = failure.message
+        self._watcher.notify(f"profiler: {what}" if problem is None else f"warning: {path} failed: {problem}")
+
+    def _send(self, work: list[Work]) -> int:
+        scheduled = self._config.load.request_rate is not None or self._config.load.ramp_up is not None
+        for worker in self._fleet.workers:
+            worker.assigned = 0
+        self._fleet.deal(work, len(self._fleet.workers))
+        start_ns = monotonic_ns() + _START_DELAY_NS
+        self._write(encode_line(StartLine(start_ns)))
+        self._watcher.begin(len(work))
+        counts = Counts(len(work))
+        self._fleet.start(Start(start_ns, recorded=True, scheduled=scheduled))
+        self._listen(counts, start_ns)
+        self._watcher.end()
+        return start_ns
+
+    def _listen(self, counts: Counts, start_ns: int | None = None) -> list[str]:
+        """Hear the workers out until each has finished or is gone; returns the failures of a warm-up."""
+        waiting = set(self._fleet.alive)
+        failures: list[str] = []
+        done_by: dict[WorkerProcess, int] = {}
+        stopping = False
+        while waiting:
+            if self._interrupted is not None and not stopping:
+                stopping = True
+                self._fleet.stop(self._interrupted)
+            for worker, message in self._fleet.messages(_POLL_S):
+                if message is None:
+                    waiting.discard(worker)
+                    self._lose(worker, worker.assigned - done_by.get(worker, 0))
+                elif isinstance(message, Progress):
+                    done_by[worker] = done_by.get(worker, 0) + message.completed + message.failed
+                    _add(counts, message, worker)
+                elif isinstance(message, Unwritten):
+                    self._keep(message)
+                elif isinstance(message, Finished):
+                    waiting.discard(worker)
+                    self._unsent += message.unsent
+                    failures += message.failures
+                elif isinstance(message, Broken):
+                    self._watcher.notify(
+                        f"warning: load worker {worker.number} met an error of ours:\n{message.traceback}"
+                    )
+            if start_ns is not None:
+                counts.elapsed_s = max(0.0, (monotonic_ns() - start_ns) / NS_PER_S)
+                self._watcher.progress(counts)
+            self._sync()
+        return failures
+
+    def _lose(self, worker: WorkerProcess, num_lost: int) -> None:
+        self._reason = "worker lost"
+        error = errors.WorkerLost(worker.number, worker.end(), num_lost, self._journal.path)
+        self._watcher.notify(f"warning: {error.message}. {error.advice}")
+
+    def _keep(self, unwritten: Unwritten) -> None:
+        """The journal's disk is full, or gone: keep the lines here, and say so once."""
+        if not self._unwritten:
+            self._watcher.notify(
+                f"warning: the journal {self._journal.path} can't be written ({unwritten.reason}): "
+                "results are kept in memory until the run's end"
+            )
+        self._unwritten += unwritten.lines
+
+    def _sync(self) -> None:
+        """Once a second: read both clocks, bring the journal to the disk."""
+        now_ns = monotonic_ns()
+        if now_ns < self._next_sync_ns:
+            return
+        self._next_sync_ns = now_ns + _SYNC_NS
+        self._write(encode_line(ClockLine(read_clock_pair())))
+        try:
+            self._journal.sync()
+        except OSError:
+            pass  # a disk that fails is told by the writes
+
+    def _write(self, line: bytes) -> None:
+        try:
+            self._journal.write(line)
+        except OSError as error:
+            self._keep(Unwritten([line], str(error.strerror)))
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def _finish(self, start_ns: int, num: int, tokenizer: Tokenizer | None) -> Journal:
+        journal = read_journal(self._journal.path, self._unwritten)
+        done_ns = [record.done_ns for record in journal.records if record.done_ns is not None]
+        reason = self._interrupted or self._reason
+        end = RunEnd(
+            start_ns=start_ns,
+            end_ns=max(done_ns, default=monotonic_ns()),
+            reason=reason,
+            num_unsent=num - len(journal.records),
+        )
+        self._write(encode_line(EndLine(end)))
+        self._sync_last()
+        journal.start_ns = start_ns
+        journal.end = end
+        count_tokens(journal.records, tokenizer.count if tokenizer is not None else None)
+        return journal
+
+    def _sync_last(self) -> None:
+        self._next_sync_ns = 0
+        self._sync()
+        self._journal.close()
+
+    @contextmanager
+    def _interruptible(self) -> Iterator[socket.socket]:
+        """SIGINT and SIGTERM end the load in order; a second SIGINT at once. Yields what a signal makes readable."""
+        ours, theirs = socket.socketpair()
+        for end in (ours, theirs):
+            end.setblocking(False)
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            if self._interrupted is not None and number == signal.SIGINT:
+                os._exit(errors.EXIT_SIGINT)
+            self._interrupted = signal.Signals(number).name
+
+        before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
+        wakeup_before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            yield ours
+        finally:
+            signal.set_wakeup_fd(wakeup_before)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+            ours.close()
+            theirs.close()
+
+
+def _add(counts: Counts, progress: Progress, worker: WorkerProcess) -> None:
+    counts.sent += progress.sent
+    counts.completed += progress.completed
+    counts.failed += progress.failed
+    counts.output_tokens += progress.output_tokens
+    counts.ttfts_ns += progress.ttfts_ns
+    counts.in_flight = counts.sent - counts.completed - counts.failed
+
+
+def count_tokens(records: list[Record], count: Callable[[str], int] | None) -> None:
+    """Count the output tokens that the server did not: by tokenizer, or by chunks where there is none."""
+    for record in records:
+        if record.output_tokens is not None or record.failure is not None:
+            continue
+        chunks = 0 if record.first_token_ns is None else 1 + len(record.gaps_ns)
+        if count is not None and record.text:
+            record.output_tokens = count(record.text)
+            record.output_tokens_from = "tokenizer"
+        else:
+            record.output_tokens = chunks
+            record.output_tokens_from = "chunks"
