@@ -30,7 +30,8 @@ RESPONSES = {
     "http/1.0": (b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello", 200, b"hello", False),
     "close": (b"HTTP/1.1 503 Busy Now\r\nConnection: close\r\nContent-Length: 0\r\n\r\n", 503, b"", False),
     "continue first": (
-        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\nHTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
+        b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n"
+        b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\nhello",
         200,
         b"hello",
         True,

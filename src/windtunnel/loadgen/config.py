@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 from windtunnel.measure.run import RampUp
 from windtunnel.wire.openai import Dialect
@@ -61,8 +61,8 @@ class OutputConfig(Struct, kw_only=True, frozen=True):
     metadata: dict[str, str] = {}
     runs_dir: str | None = None
     progress: bool = True
-    percentile_metrics: list[str] = ["ttft", "tpot", "itl"]
-    metric_percentiles: list[float] = [99.0]
+    percentile_metrics: list[str] = field(default_factory=lambda: ["ttft", "tpot", "itl"])
+    metric_percentiles: list[float] = field(default_factory=lambda: [99.0])
     goodput_ms: dict[str, float] = {}
     max_failed_ratio: float = 0.01
 

@@ -106,21 +106,20 @@ class Fleet:
         """The workers that have not died."""
         return [worker for worker in self.workers if worker.alive]
 
-    def deal(self, items: list[Work], num_workers: int) -> None:
-        """Deal requests to the first `num_workers` workers, in turn."""
-        for worker in self.workers[:num_workers]:
-            share = items[worker.number :: num_workers]
-            worker.assigned += len(share)
+    def deal(self, items: list[Work]) -> None:
+        """Deal requests to the workers, in turn."""
+        for worker in self.workers:
+            share = items[worker.number :: len(self.workers)]
+            worker.assigned = len(share)
             batch: list[Work] = []
             size = 0
             for item in share:
                 batch.append(item)
                 size += len(item.body)
                 if size >= _LOAD_BYTES:
-                    worker.send(Load(batch))
+                    worker.send(Load(batch, last=False))
                     batch, size = [], 0
-            if batch:
-                worker.send(Load(batch))
+            worker.send(Load(batch, last=True))
 
     def start(self, start: Start) -> None:
         """Begin a phase everywhere."""

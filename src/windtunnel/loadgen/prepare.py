@@ -22,7 +22,8 @@ from windtunnel.wire.http1 import Url, parse_url
 from windtunnel.wire.openai import request_body
 from windtunnel.workload.arrivals import arrival_offsets_ns
 from windtunnel.workload.sample import Sample
-from windtunnel.workload.tokenizers import Tokenizer, load_tokenizer
+from windtunnel.workload.tokenizer.base import Tokenizer
+from windtunnel.workload.tokenizer.load import load_tokenizer
 
 _VERIFIED_PROMPTS = 10
 _CALL_TIMEOUT_S = 30.0
@@ -155,7 +156,8 @@ def find_tokenizer(config: ServeConfig, target: Target, caller: Caller, notify: 
         )
 
     def load(name: str) -> Tokenizer:
-        return load_tokenizer(name, mode=settings.mode, trust_remote_code=settings.trust_remote_code, post=post)
+        trust = settings.trust_remote_code
+        return load_tokenizer(name, mode=settings.mode, trust_remote_code=trust, post=post, model=target.model_name)
 
     if settings.name is not None:
         return load(settings.name)
@@ -171,11 +173,11 @@ def find_tokenizer(config: ServeConfig, target: Target, caller: Caller, notify: 
     try:
         tokenizer = load("server")
         tokenizer.count("a")
-    except (errors.WindtunnelError, NotImplementedError):
+    except errors.WindtunnelError:
         raise errors.TokenizerError(
             target.model_id,
             f"none was found for this model ({reason})",
-            "Name one with --tokenizer (a folder, a tokenizer.json, a hub's name), or do without: --skip-tokenizer-init",
+            "Name one with --tokenizer (folder, tokenizer.json, a hub's name), or do without: --skip-tokenizer-init",
         ) from None
     notify("no tokenizer of the model's is at hand: the server's /tokenize and /detokenize are used")
     return tokenizer
@@ -201,9 +203,7 @@ def template_tokens(
         return 0
     added = int(whole["count"]) - len(tokenizer.encode(text))
     if added > 0:
-        notify(
-            f"the chat template adds {added} tokens: prompts are made that much shorter, so that the server counts right"
-        )
+        notify(f"the chat template adds {added} tokens: prompts are made that much shorter, so that its count is right")
     return max(added, 0)
 
 

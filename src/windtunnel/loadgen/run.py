@@ -37,10 +37,11 @@ from windtunnel.loadgen.journal import (
 from windtunnel.measure.record import Record
 from windtunnel.measure.run import RunEnd, RunFacts
 from windtunnel.units import NS_PER_MS, NS_PER_S, s_to_ns
-from windtunnel.wire.control import Broken, Finished, Progress, Setup, Start, Timeouts, Unwritten, Work
+from windtunnel.wire.control import Broken, Finished, Progress, Ready, Setup, Start, Timeouts, Unwritten, Work
 from windtunnel.workload.load import load_samples
 from windtunnel.workload.sample import Sample
-from windtunnel.workload.tokenizers import Tokenizer
+from windtunnel.workload.tokenizer.base import Tokenizer
+from windtunnel.workload.tokenizer.load import load_tokenizer
 
 _STREAMS_A_WORKER = 1000
 _START_DELAY_NS = 5 * NS_PER_MS
@@ -130,10 +131,8 @@ def recover(run: runs.RunInfo) -> Journal:
     tokenizer: Callable[[str], int] | None = None
     name = journal.header.facts.tokenizer_id
     if name is not None and any(record.output_tokens is None for record in journal.records):
-        from windtunnel.workload.tokenizers import load_tokenizer
-
         try:
-            tokenizer = load_tokenizer(name, mode="auto", trust_remote_code=False).count
+            tokenizer = load_tokenizer(name).count
         except errors.WindtunnelError:
             tokenizer = None  # chunks are counted instead, and the report says so
     count_tokens(journal.records, tokenizer)
@@ -307,7 +306,7 @@ class Run:
             Work(i, f"{first.request_id}-warmup{i}", first.body, 0, first.prompt_tokens, first.output_tokens)
             for i in range(num)
         ]
-        self._fleet.deal(warm, len(self._fleet.workers))
+        self._deal(warm)
         self._fleet.start(Start(monotonic_ns(), recorded=False, scheduled=False))
         failures = self._listen(Counts(0))
         for failure in failures[:1]:
@@ -327,9 +326,7 @@ class Run:
 
     def _send(self, work: list[Work]) -> int:
         scheduled = self._config.load.request_rate is not None or self._config.load.ramp_up is not None
-        for worker in self._fleet.workers:
-            worker.assigned = 0
-        self._fleet.deal(work, len(self._fleet.workers))
+        self._deal(work)
         start_ns = monotonic_ns() + _START_DELAY_NS
         self._write(encode_line(StartLine(start_ns)))
         self._watcher.begin(len(work))
@@ -338,6 +335,22 @@ class Run:
         self._listen(counts, start_ns)
         self._watcher.end()
         return start_ns
+
+    def _deal(self, work: list[Work]) -> None:
+        """Deal a phase's requests, and wait until every worker has its share."""
+        self._fleet.deal(work)
+        waiting = set(self._fleet.alive)
+        while waiting and self._interrupted is None:
+            for worker, message in self._fleet.messages(_POLL_S):
+                if message is None:
+                    self._lose(worker, worker.assigned)
+                if message is None or isinstance(message, Ready):
+                    waiting.discard(worker)
+                elif isinstance(message, Broken):
+                    self._tell_broken(worker, message)
+
+    def _tell_broken(self, worker: WorkerProcess, broken: Broken) -> None:
+        self._watcher.notify(f"warning: load worker {worker.number} met an error of ours:\n{broken.traceback}")
 
     def _listen(self, counts: Counts, start_ns: int | None = None) -> list[str]:
         """Hear the workers out until each has finished or is gone; returns the failures of a warm-up."""
@@ -363,9 +376,7 @@ class Run:
                     self._unsent += message.unsent
                     failures += message.failures
                 elif isinstance(message, Broken):
-                    self._watcher.notify(
-                        f"warning: load worker {worker.number} met an error of ours:\n{message.traceback}"
-                    )
+                    self._tell_broken(worker, message)
             if start_ns is not None:
                 counts.elapsed_s = max(0.0, (monotonic_ns() - start_ns) / NS_PER_S)
                 self._watcher.progress(counts)
@@ -393,6 +404,9 @@ class Run:
             return
         self._next_sync_ns = now_ns + _SYNC_NS
         self._write(encode_line(ClockLine(read_clock_pair())))
+        self._bring_to_disk()
+
+    def _bring_to_disk(self) -> None:
         try:
             self._journal.sync()
         except OSError:
@@ -417,16 +431,12 @@ class Run:
             num_unsent=num - len(journal.records),
         )
         self._write(encode_line(EndLine(end)))
-        self._sync_last()
+        self._bring_to_disk()
+        self._journal.close()
         journal.start_ns = start_ns
         journal.end = end
         count_tokens(journal.records, tokenizer.count if tokenizer is not None else None)
         return journal
-
-    def _sync_last(self) -> None:
-        self._next_sync_ns = 0
-        self._sync()
-        self._journal.close()
 
     @contextmanager
     def _interruptible(self) -> Iterator[socket.socket]:

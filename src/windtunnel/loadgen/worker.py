@@ -15,9 +15,11 @@ import sys
 import traceback
 
 from windtunnel.clock import monotonic_ns
+from windtunnel.loadgen.background_writer import BackgroundWriter
 from windtunnel.loadgen.driver import Driver
 from windtunnel.loadgen.exchange import Exchange
-from windtunnel.loadgen.journal import JournalWriter, RequestLine, encode_line
+from windtunnel.loadgen.journal import RequestLine, encode_line
+from windtunnel.loadgen.redact import Redactor
 from windtunnel.readiness import READABLE, WRITABLE, Poller
 from windtunnel.units import NS_PER_MS, NS_PER_S
 from windtunnel.wire.control import (
@@ -95,8 +97,9 @@ class Worker:
         self._channel = channel
         self._poller = poller
         self._driver: Driver | None = None
-        self._journal: JournalWriter | None = None
+        self._journal: BackgroundWriter | None = None
         self._setup: Setup | None = None
+        self._redactor = Redactor([], None)
         self._items: list[Work] = []
         self._recorded = False
         self._running = False
@@ -107,7 +110,6 @@ class Worker:
 
     def run(self) -> None:
         """Work until the run's process closes the channel."""
-        self._channel.send(Ready())
         while True:
             if self._driver is not None and self._running:
                 self._driver.step(self._next_progress_ns)
@@ -123,10 +125,13 @@ class Worker:
     def _obey(self, message: Message) -> None:
         if isinstance(message, Setup):
             self._setup = message
-            self._journal = JournalWriter(message.journal)
+            self._journal = BackgroundWriter(message.journal)
+            self._redactor = Redactor(message.headers, message.proxy)
             self._driver = Driver(message, self._poller, self._judge)
         elif isinstance(message, Load):
             self._items += message.items
+            if message.last:
+                self._channel.send(Ready())
         elif isinstance(message, Start):
             self._begin(message)
         elif isinstance(message, Stop) and self._driver is not None:
@@ -141,8 +146,6 @@ class Worker:
         self._running = True
         self._sent_told = self._driver.sent
         self._next_progress_ns = start.start_ns + _PROGRESS_NS
-        gc.collect()
-        gc.freeze()
 
     def _judge(self, exchange: Exchange) -> None:
         """A request is over: journal it, or, of a warm-up, note that it failed."""
@@ -150,14 +153,10 @@ class Worker:
         failure = exchange.failure
         if not self._recorded:
             if failure is not None and len(self._warmup_failures) < _MAX_WARMUP_FAILURES:
-                self._warmup_failures.append(failure.message)
+                self._warmup_failures.append(self._redactor.scrub(failure.message))
             return
         record = exchange.record(self._setup.worker)
-        line = encode_line(RequestLine(record))
-        try:
-            self._journal.write(line)
-        except OSError as error:
-            self._channel.send(Unwritten([line], str(error.strerror or error)))
+        self._journal.write(self._redactor.scrub_line(encode_line(RequestLine(record))))
         if failure is None:
             self._completed += 1
             if record.first_token_ns is not None and record.sent_ns is not None:
@@ -173,10 +172,10 @@ class Worker:
         self._ttfts_ns: list[int] = []
 
     def _tell_progress(self) -> None:
-        driver = self._driver
-        assert driver is not None
+        driver, journal = self._driver, self._journal
+        assert driver is not None and journal is not None
         stopped = driver.stopped is not None and driver.in_flight == 0
-        over = driver.finished or (stopped and driver.settled)
+        over = (driver.finished or (stopped and driver.settled)) and not journal.pending
         now_ns = monotonic_ns()
         if now_ns < self._next_progress_ns and not over:
             return
@@ -188,6 +187,9 @@ class Worker:
                 Progress(sent, self._completed, self._failed, driver.in_flight, self._ttfts_ns, self._output_tokens)
             )
         self._forget_progress()
+        refused, reason = journal.take_refused()
+        if refused:
+            self._channel.send(Unwritten(refused, reason))
         if over:
             self._running = False
             self._channel.send(Finished(driver.num_unsent, self._warmup_failures))
@@ -210,6 +212,7 @@ def main() -> None:
     poller = Poller()
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), poller)
     gc.disable()  # nothing here makes cycles in numbers, and a collection would delay what is due
+    gc.freeze()
     try:
         Worker(channel, poller).run()
     except BaseException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from msgspec import Struct
+from msgspec import Struct, field
 
 
 class RampUp(Struct, frozen=True):
@@ -23,6 +23,10 @@ class RunFacts(Struct, kw_only=True, frozen=True):
     version: str
     target: str
     """The endpoint's address, without secrets."""
+    clock_monotonic_ns: int | None = None
+    """An instant near the start, on the clock of the records …"""
+    clock_realtime_ns: int | None = None
+    """… and the same instant on CLOCK_REALTIME."""
 
     backend: str
     label: str | None = None
@@ -31,6 +35,7 @@ class RunFacts(Struct, kw_only=True, frozen=True):
     """What requests call the model, where that differs (--served-model-name)."""
     tokenizer_id: str | None = None
     num_prompts: int
+    max_model_len: int | None = None
     metadata: dict[str, str] = {}
 
     request_rate: float | None = None
@@ -46,9 +51,14 @@ class RunFacts(Struct, kw_only=True, frozen=True):
     streamed: bool = True
     goodput_ms: dict[str, float] = {}
     """Service level objectives: a metric's key to its bound in ms."""
-    percentile_metrics: list[str] = ["ttft", "tpot", "itl"]
-    metric_percentiles: list[float] = [99.0]
+    percentile_metrics: list[str] = field(default_factory=lambda: ["ttft", "tpot", "itl"])
+    metric_percentiles: list[float] = field(default_factory=lambda: [99.0])
     max_failed_ratio: float = 0.01
+
+    @property
+    def has_schedule(self) -> bool:
+        """Whether a request rate or a ramp-up says when each request is due; else the run is a closed loop."""
+        return self.request_rate is not None or self.ramp_up is not None
 
 
 class RunEnd(Struct, kw_only=True, frozen=True):

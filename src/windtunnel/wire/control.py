@@ -69,6 +69,8 @@ class Load(Struct, frozen=True, tag="load"):
     """Requests to be sent in the next phase, in order."""
 
     items: list[Work]
+    last: bool
+    """These complete the phase's requests: the worker answers `Ready`."""
 
 
 class Start(Struct, frozen=True, tag="start"):
@@ -88,7 +90,7 @@ class Stop(Struct, frozen=True, tag="stop"):
 
 
 class Ready(Struct, frozen=True, tag="ready"):
-    """A worker has imported what it needs and waits."""
+    """A worker has all of a phase's requests and waits for its start."""
 
 
 class Progress(Struct, frozen=True, tag="progress"):

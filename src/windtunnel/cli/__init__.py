@@ -1,0 +1,1 @@
+"""The command line: flags to one frozen configuration to one call."""

@@ -1,0 +1,66 @@
+"""`windtunnel bench serve`: benchmark an endpoint under load."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from windtunnel.cli.console import tell_note
+from windtunnel.cli.flags import GROUPS, SERVE_FLAGS
+from windtunnel.cli.parser import CommandParser
+
+if TYPE_CHECKING:
+    from windtunnel.loadgen.config import ServeConfig
+
+_SUMMARY = """\
+Benchmark an endpoint under load. Takes the flags of `vllm bench serve`, also with underscores or as --flag=value.
+
+  windtunnel bench serve --embedded --num-prompts 200 --request-rate 50
+  windtunnel bench serve --base-url http://HOST:8000 --max-concurrency 64 --save-result
+
+Defaults stand in [brackets]."""
+
+
+def parser() -> CommandParser:
+    """Of this command's flags."""
+    return CommandParser("bench serve", _SUMMARY, SERVE_FLAGS, GROUPS)
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Parse, check, benchmark; the exit code. Raises errors of `windtunnel.errors`."""
+    parsed = parser().parse(arguments)
+    from windtunnel.cli.serve_config import configure
+
+    config, notes = configure(parsed.values, parsed.given, os.environ)
+    for note in [*parsed.notes, *notes]:
+        tell_note(note)
+    return _benchmark(config)
+
+
+def _benchmark(config: ServeConfig) -> int:
+    from windtunnel.cli.reporting import prove_result_writable
+
+    prove_result_writable(config.output)
+    if config.target.base_url is not None:
+        return _benchmark_at(config, config.target.base_url)
+    from windtunnel.engine.process import EmbeddedTarget
+
+    with EmbeddedTarget.start(config.target.embedded or "paced") as target:
+        return _benchmark_at(config, target.url)
+
+
+def _benchmark_at(config: ServeConfig, base_url: str) -> int:
+    from windtunnel.cli.reporting import report
+    from windtunnel.cli.watcher import ConsoleWatcher
+    from windtunnel.loadgen.run import plan, serve
+
+    watcher = ConsoleWatcher(shows_progress=config.output.progress)
+    if config.dry_run:
+        from windtunnel.cli.dry_run import plan_text
+
+        sys.stdout.write(plan_text(plan(config, base_url, watcher)))
+        return 0
+    return report(serve(config, base_url, watcher, result_folder=Path(config.output.result_dir or ".")))

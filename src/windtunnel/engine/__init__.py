@@ -1,0 +1,1 @@
+"""Embedded targets: servers of OpenAI's API that exist to be measured."""

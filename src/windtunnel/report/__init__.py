@@ -1,0 +1,1 @@
+"""Shows results: console, JSON. Text in, text out."""

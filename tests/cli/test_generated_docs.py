@@ -1,0 +1,65 @@
+"""The reference is made from the code, is current, and leaves nothing undocumented."""
+
+import shutil
+import subprocess
+import sys
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from windtunnel.cli.flags import SERVE_FLAGS
+from windtunnel.errors import WindtunnelError, classes
+
+DOCS = Path(__file__).parents[2] / "docs"
+
+
+def generate(docs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, str(docs / "generate.py"), *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    (tmp_path / "reference").mkdir()
+    shutil.copy(DOCS / "generate.py", tmp_path)
+    return tmp_path
+
+
+def test_the_committed_reference_is_current() -> None:
+    done = generate(DOCS, "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_stale_and_missing_pages_are_named_and_then_written(copy: Path) -> None:
+    assert generate(copy).returncode == 0
+    (copy / "reference" / "metrics.md").unlink()
+    (copy / "reference" / "errors.md").write_text("old")
+    done = generate(copy, "--check")
+    assert done.returncode == 1
+    assert "metrics.md is stale" in done.stderr and "errors.md is stale" in done.stderr
+    assert "commands.md" not in done.stderr
+    assert generate(copy).returncode == 0
+    assert generate(copy, "--check").returncode == 0
+
+
+def test_the_reference_has_every_code_and_every_flag(copy: Path) -> None:
+    generate(copy)
+    errors, commands = ((copy / "reference" / name).read_text() for name in ("errors.md", "commands.md"))
+    assert all(f"| `{cls.code}` | `{cls.__name__}` |" in errors for cls in classes())
+    assert all(f"| `{flag.name}" in commands for flag in SERVE_FLAGS)
+
+
+@pytest.mark.parametrize("cls", classes(), ids=lambda cls: cls.__name__)
+def test_an_error_says_when_it_is_raised_what_happened_and_the_way_out(cls: type[WindtunnelError]) -> None:
+    assert "__doc__" in vars(cls) and cls.__doc__ and not cls.__doc__.startswith(f"{cls.__name__}(")
+    assert cls.family and cls.happened and cls.way_out
+    names = {field.name for field in fields(cls)}
+    assert cls.exit_code in (1, 2)
+    assert any(f"{{{name}" in cls.happened for name in names), "the facts belong into the message"
+
+
+def test_codes_are_unique() -> None:
+    codes = [cls.code for cls in classes()]
+    assert len(set(codes)) == len(codes)
+    assert all(code.startswith("WT-") for code in codes)
