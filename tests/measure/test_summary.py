@@ -233,6 +233,20 @@ def test_the_instruments_own_errors_are_data() -> None:
     assert client.send_lateness_ms is not None and client.send_lateness_ms.p99 == 2.0
 
 
+def test_chunks_that_shared_a_read_are_counted() -> None:
+    found = summary(
+        [answered(0, gaps=(10.0,) * 9, reads=4), answered(1, gaps=(10.0,) * 4, reads=7), answered(2, gaps=())]
+    )
+    assert (found.instrument.num_chunks, found.instrument.num_chunks_merged) == (15, 6)
+
+
+def test_an_answer_in_one_piece_is_put_down_to_the_client_where_it_looked_late() -> None:
+    lump = answered(gaps=(0.0, 0.0), reads=1)
+    assert "client" not in (note(summary([lump]), "not_streamed") or "client")
+    late = answered(gaps=(0.0, 0.0), reads=1, read_lag_ns=72 * MS)
+    assert "For 1 of them the client looked up to 72 ms late" in (note(summary([lump, late]), "not_streamed") or "")
+
+
 def test_a_summary_can_be_written_as_json() -> None:
     found = summary([answered(0), failed(1, first_token_timeout(2.0))])
     assert msgspec.json.decode(msgspec.json.encode(found), type=Summary) == found

@@ -127,6 +127,13 @@ def test_the_instrument_is_described_by_what_stamped_the_arrivals() -> None:
     assert "stamped by the client when it looked" in block(RECORDS)
 
 
+def test_figures_that_a_late_look_blurred_are_not_called_exact() -> None:
+    merged = [structs.replace(r, stamped_by="kernel", read_lag_ns=72_000_000, reads=6) for r in RECORDS]
+    text = block(merged).replace("\n  ", " ")
+    assert "not in the figures, but where chunks shared a read" in text
+    assert "50.0% of chunks were read together with an earlier one" in text
+
+
 def on_a_terminal(lines: list[Line]) -> str:
     """What a terminal is sent when the lines are written to it."""
     ours, theirs = pty.openpty()

@@ -48,6 +48,8 @@ class Target(Struct):
     """What requests call it."""
     root: str | None
     """Where the server says that the model lies."""
+    max_model_len: int | None = None
+    """As far as the server was asked and says it."""
 
 
 def request_headers(config: ServeConfig) -> list[tuple[str, str]]:
@@ -100,15 +102,17 @@ def find_target(config: ServeConfig, base_url: str, notify: Notify) -> tuple[Tar
     caller = Caller(network, config.target.connect_timeout_s)
     try:
         base_path = parse_url(base_url.rstrip("/") + "/").target.rstrip("/")
-        model_id, model_name, root = find_model(config, Url(url.origin, base_path + "/v1/models"), caller, notify)
-        return Target(url, base_path, addresses, headers, model_id, model_name, root), caller
+        models = Url(url.origin, base_path + "/v1/models")
+        return Target(url, base_path, addresses, headers, *find_model(config, models, caller, notify)), caller
     except BaseException:
         caller.close()
         raise
 
 
-def find_model(config: ServeConfig, url: Url, caller: Caller, notify: Notify) -> tuple[str, str, str | None]:
-    """(what results call the model, what requests call it, where the server says that it lies).
+def find_model(
+    config: ServeConfig, url: Url, caller: Caller, notify: Notify
+) -> tuple[str, str, str | None, int | None]:
+    """(what results call the model, what requests call it, where the server says that it lies, its longest context).
 
     Without --model the server's first one is taken; raises errors.EndpointNotReady when it names none.
     """
@@ -131,7 +135,8 @@ def find_model(config: ServeConfig, url: Url, caller: Caller, notify: Notify) ->
     entry = next((m for m in models if wanted is None or m["id"] == wanted), {})
     root = entry.get("root") if isinstance(entry.get("root"), str) else None
     name = config.served_model_name or config.model or str(entry["id"])
-    return config.model or root or name, name, root
+    length = entry.get("max_model_len")
+    return config.model or root or name, name, root, length if isinstance(length, int) else None
 
 
 def _models(document: Any) -> list[dict[str, Any]]:

@@ -170,6 +170,7 @@ def run_facts(
     seeds: dict[str, int],
 ) -> RunFacts:
     """What reports need to know."""
+    clock = read_clock_pair()
     return RunFacts(
         run_id=runs.new_run_id(),
         date=time.strftime("%Y%m%d-%H%M%S", local_time()),
@@ -195,6 +196,9 @@ def run_facts(
         percentile_metrics=config.output.percentile_metrics,
         metric_percentiles=config.output.metric_percentiles,
         max_failed_ratio=config.output.max_failed_ratio,
+        max_model_len=target.max_model_len,
+        clock_monotonic_ns=clock.monotonic_ns,
+        clock_realtime_ns=clock.realtime_ns,
     )
 
 

@@ -11,10 +11,12 @@ from windtunnel.measure.columns import Columns, span_ms
 from windtunnel.measure.metrics import aggregate, queue_wait_ms
 from windtunnel.measure.record import Record
 from windtunnel.measure.run import RunEnd, RunFacts
-from windtunnel.units import NS_PER_S, format_duration
+from windtunnel.units import NS_PER_MS, NS_PER_S, format_duration
 
 _WAITED_MS = 1.0
 """A wait for a slot that is worth a note."""
+_LOOKED_LATE_NS = NS_PER_MS
+"""A look at an arrival so late that tokens may have come in the meantime."""
 
 
 def counted(count: int, noun: str) -> str:
@@ -145,14 +147,30 @@ def _about_output(records: Sequence[Record], columns: Columns, facts: RunFacts) 
                 f"The server sent no usage for {_of(sources[source], int(columns.completed.sum()))}; their output "
                 f"tokens were {how}.",
             )
-    for state, how in (
-        ("zero_tokens", "brought no token; they have no TTFT, TPOT, ITL and E2EL"),
-        ("not_streamed", "came in one piece though a stream was asked for; they have no TTFT, TPOT and ITL"),
-    ):
-        if count := columns.endings.count(state):
-            yield Note(state, f"{_of(count, int(columns.completed.sum()))} {how}.")
+    completed = int(columns.completed.sum())
+    if count := columns.endings.count("zero_tokens"):
+        yield Note("zero_tokens", f"{_of(count, completed)} brought no token; they have no TTFT, TPOT, ITL and E2EL.")
+    yield from _about_lumps(records, columns)
     if not facts.ignore_eos:
         yield from _about_early_ends(records, columns)
+
+
+def _about_lumps(records: Sequence[Record], columns: Columns) -> Iterator[Note]:
+    """A client that looks late finds in one read what a server sent in many pieces."""
+    lumps = [r for r, e in zip(records, columns.endings, strict=True) if e == "not_streamed"]
+    if not lumps:
+        return
+    text = (
+        f"{_of(len(lumps), int(columns.completed.sum()))} came in one piece though a stream was asked for; they have "
+        "no TTFT, TPOT and ITL."
+    )
+    late = [r.read_lag_ns for r in lumps if r.read_lag_ns > _LOOKED_LATE_NS]
+    if late:
+        text += (
+            f" For {len(late)} of them the client looked up to {format_duration(max(late) / NS_PER_S)} late: it, not "
+            "the server, may have made one piece of them. Give the client idle cores, or lower the load."
+        )
+    yield Note("not_streamed", text)
 
 
 def _about_early_ends(records: Sequence[Record], columns: Columns) -> Iterator[Note]:

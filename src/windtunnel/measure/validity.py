@@ -44,6 +44,11 @@ class Instrument(Struct, kw_only=True, frozen=True):
     stamped_by_kernel: int
     """Requests whose arrivals the kernel stamped: the client's read lag is not in their figures."""
     stamped_by_client: int
+    num_chunks: int
+    """That carried tokens, over completed streams."""
+    num_chunks_merged: int
+    """Of these, at least so many shared a read with an earlier one, and so its stamp: the server sent them together, or
+    the client looked late. The time between them is lost, to the kernel's stamps too."""
     read_lag_ms: Spread | None
     """How late the client looked at arrivals, by each request's latest read. Only where the kernel stamped them."""
     send_lateness_ms: Spread | None
@@ -55,10 +60,13 @@ def instrument(records: Sequence[Record], columns: Columns) -> Instrument:
     """The instrument's own errors in this run."""
     read = [r for r in records if r.reads]
     by_kernel = [r for r in read if r.stamped_by == "kernel"]
+    chunks = [(len(r.gaps_ns) + 1, r.reads) for r, c in zip(records, columns.completed, strict=True) if c and r.gaps_ns]
     lags = np.array([r.read_lag_ns for r in by_kernel], dtype=np.float64) / NS_PER_MS
     return Instrument(
         stamped_by_kernel=len(by_kernel),
         stamped_by_client=len(read) - len(by_kernel),
+        num_chunks=sum(count for count, _ in chunks),
+        num_chunks_merged=sum(max(0, count - reads) for count, reads in chunks),
         read_lag_ms=_spread(lags),
         send_lateness_ms=_spread(METRICS["send_lateness"].samples(columns)),
         closed_loop=not columns.has_schedule,

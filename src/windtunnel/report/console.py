@@ -211,7 +211,11 @@ def instrument_statement(instrument: Instrument) -> str:
     """What the client itself adds to the figures, in a sentence."""
     parts = [_stamps(instrument)]
     if instrument.read_lag_ms is not None:
-        parts.append(f"the client looked p99 {_ms(instrument.read_lag_ms.p99)} later, which is not in the figures")
+        but = ", but where chunks shared a read" if instrument.num_chunks_merged else ""
+        parts.append(f"the client looked p99 {_ms(instrument.read_lag_ms.p99)} later, which is not in the figures{but}")
+    if instrument.num_chunks_merged:
+        merged = instrument.num_chunks_merged / instrument.num_chunks
+        parts.append(f"{merged:.1%} of chunks were read together with an earlier one, and have its instant")
     lateness = instrument.send_lateness_ms
     if lateness is not None and not instrument.closed_loop:
         parts.append(f"requests left p99 {_ms(lateness.p99)} (at most {_ms(lateness.max)}) after they were due")

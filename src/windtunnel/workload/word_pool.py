@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import string
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -164,6 +165,7 @@ def _candidates(tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[tupl
     """What joins words, and texts that may be words; the more wanted ones first."""
     if tokenizer.vocab_size is None:
         yield " ", _syllables(rng)
+        yield "", [*string.ascii_letters, *string.digits]
         return
     num = min(tokenizer.vocab_size, _SAMPLED)
     sampled = rng.choice(tokenizer.vocab_size, size=num, replace=False).tolist()
@@ -172,7 +174,7 @@ def _candidates(tokenizer: Tokenizer, rng: np.random.Generator) -> Iterator[tupl
     tests: list[Callable[[str], object]] = [_ASCII_LETTERS, str.isalpha, _is_plain]
     for test in tests:
         yield " ", [text for text in bare if test(text)]
-    yield "", list(dict.fromkeys(text for text in texts if _is_plain(text.strip())))
+    yield "", [text for text in dict.fromkeys(texts) if _is_plain(text)]
 
 
 def _is_plain(text: str) -> bool:
@@ -191,7 +193,7 @@ def _syllables(rng: np.random.Generator) -> list[str]:
 def _keep_single_tokens(tokenizer: Tokenizer, texts: list[str], joint: str) -> Pool:
     """Those that are one token after another; and, as openers, those that are one token alone."""
     remote = tokenizer.vocab_size is None
-    together = 1 if not joint else _TOGETHER_REMOTELY if remote else _TOGETHER
+    together = _TOGETHER_REMOTELY if remote else _TOGETHER if joint else 1
     groups = [texts[start : start + together] for start in range(0, len(texts), together)]
     answers = tokenizer.encode_batch([_thrice(group, joint) for group in groups])
     words: dict[int, str] = {}
@@ -199,14 +201,16 @@ def _keep_single_tokens(tokenizer: Tokenizer, texts: list[str], joint: str) -> P
         words.update(_singles(group, ids))
     words = {i: text for i, text in words.items() if i not in tokenizer.special_ids}
     num_openers = _OPENERS_REMOTELY if remote else _OPENERS
-    may_open = list(words.values())[:: len(words) // num_openers + 1]
+    may_open = list(words.values()) or texts  # that nothing follows another is no matter where prompts have one token
+    may_open = may_open[:: len(may_open) // num_openers + 1]
     openers = _alone(tokenizer, may_open) or _alone(tokenizer, [joint + text for text in may_open])
     return Pool(openers, {i: joint + text for i, text in words.items()})
 
 
 def _alone(tokenizer: Tokenizer, texts: list[str]) -> dict[int, str]:
     answers = tokenizer.encode_batch(texts)
-    return {ids[0]: text for text, ids in zip(texts, answers, strict=True) if len(ids) == 1}
+    found = {ids[0]: text for text, ids in zip(texts, answers, strict=True) if len(ids) == 1}
+    return {i: text for i, text in found.items() if i not in tokenizer.special_ids}
 
 
 def _thrice(texts: list[str], joint: str) -> str:
