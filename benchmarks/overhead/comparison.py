@@ -61,8 +61,8 @@ def values(runs: Runs, client: str, key: str) -> list[float]:
 def ratios(runs: Runs, client: str, peer: str, key: str) -> list[float]:
     """The client's figure in terms of the peer's, pair by pair.
 
-    A pair without either figure is left out, and so is one in which the peer's is 0 or less: an error's mean can be, and
-    a multiple of that says nothing.
+    A pair that lacks a figure is left out, and so is one in which the peer's is 0 or less: a mean error can be, and a
+    multiple of that says nothing.
     """
     pairs = zip(runs[client], runs[peer], strict=True)
     return [ours[key] / theirs[key] for ours, theirs in pairs if key in ours and theirs.get(key, 0) > 0]
@@ -79,33 +79,38 @@ def compare(runs: Runs, peer: str) -> dict[str, dict[str, dict[str, float]]]:
 
 
 def table(runs: Runs, peer: str | None) -> list[list[str]]:
-    """Rows of cells, the head first: each client's median and spread, and its ratio to `peer`."""
-    others = [client for client in runs if peer is not None and client != peer]
-    rows = [["figure", *runs, *(f"{client} ÷ {peer}" for client in others)]]
-    for figure in FIGURES:
-        cells = [_cell(Spread.of(values(runs, client, figure.key))) for client in runs]
-        for client in others:
-            assert peer is not None
-            spread = Spread.of(ratios(runs, client, peer, figure.key))
-            cells.append(_cell(spread) + (" worse" if spread is not None and spread.median > 1 else ""))
-        rows.append([f"{figure.label} ({figure.unit})", *cells])
-    for figure in NOISE:
-        cells = [_cell(Spread.of(values(runs, client, figure.key))) for client in runs]
-        rows.append([f"{figure.label} ({figure.unit})", *cells, *("" for _ in others)])
+    """Rows of cells, the head first: each client's median and spread, then its ratio to `peer`."""
+    head = ["figure"]
+    for client in runs:
+        head += [client] if peer in (None, client) else [client, f"÷ {peer}"]
+    rows = [head]
+    for figure in (*FIGURES, *NOISE):
+        cells = [f"{figure.label} ({figure.unit})"]
+        for client in runs:
+            cells.append(_cell(Spread.of(values(runs, client, figure.key))))
+            if peer is not None and client != peer:
+                cells.append(_ratio_cell(runs, client, peer, figure))
+        rows.append(cells)
     return rows
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """The rows as text: the first column to the left, the others to the right, a line under the head."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if i == 0 else cell.rjust(width) for i, (cell, width) in enumerate(zip(row, widths))
-        )
-        for row in rows
-    ]
-    lines.insert(1, "-" * len(lines[0]))
-    return "\n".join(line.rstrip() for line in lines)
+    lines = []
+    for first, *others in rows:
+        cells = [cell.rjust(width) for cell, width in zip(others, widths[1:], strict=True)]
+        lines.append("  ".join([first.ljust(widths[0]), *cells]).rstrip())
+    lines.insert(1, "-" * (sum(widths) + 2 * (len(widths) - 1)))
+    return "\n".join(lines)
+
+
+def _ratio_cell(runs: Runs, client: str, peer: str, figure: Figure) -> str:
+    """Empty for noise, which is nobody's doing; a loss is called one."""
+    if figure in NOISE:
+        return ""
+    spread = Spread.of(ratios(runs, client, peer, figure.key))
+    return _cell(spread) + (" worse" if spread is not None and spread.median > 1 else "")
 
 
 def _cell(spread: Spread | None) -> str:

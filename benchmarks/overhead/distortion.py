@@ -1,7 +1,7 @@
 """How far a client's figures are from the truth that its own result file holds.
 
-The ground-truth server writes into each token the CLOCK_REALTIME nanosecond at which it was sent, and into the first one
-also when the request had arrived. So `generated_texts` tell what happened, `ttfts` and `itls` what the client saw.
+The ground-truth server writes into each token the CLOCK_REALTIME nanosecond at which it was sent, and into the first
+one also when the request had arrived. So `generated_texts` tell what happened, `ttfts` and `itls` what the client saw.
 
 A time to first token is reported too long by the client's way to the server (connecting, a request that waits in the
 client) and by its way back (a read that comes late); its error keeps its sign. A gap can be wrong either way; its error

@@ -1,11 +1,11 @@
 """What a command costs: processor time and memory of the process and all of its descendants.
 
-- Processor time is the kernel's own account, handed out when the process is waited for (wait4): it holds the process and
-  every descendant that was itself waited for. A descendant that is still there at the end would be missing in it, so
-  that is an error here.
-- Memory is sampled: PSS (a page shared by n processes counts 1/n in each) of all processes of the tree, summed; the peak
-  is that of the sums. The greatest resident set of a single process is its VmHWM, not wait4's ru_maxrss: that one begins
-  with what the parent held when it forked.
+- Processor time is the kernel's own account, handed out when the process is waited for (wait4): it holds the process
+  and every descendant that was itself waited for. A descendant that is still there at the end would be missing in it,
+  so that is an error here.
+- Memory is sampled: PSS (a page shared by n processes counts 1/n in each) of all processes of the tree, summed, from
+  /proc/PID/smaps_rollup; the peak is the greatest of the sums. The greatest resident set of a single process is its
+  VmHWM, not wait4's ru_maxrss: that one begins with what the parent held when it forked.
 """
 
 from __future__ import annotations

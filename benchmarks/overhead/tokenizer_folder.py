@@ -1,4 +1,4 @@
-"""A tokenizer that every client can load: byte-level BPE, trained on this project's own text. The same text, the same file."""
+"""A tokenizer that every client can load: byte-level BPE, trained on this project's own text, always the same way."""
 
 from __future__ import annotations
 

@@ -31,6 +31,12 @@ class Lateness(Struct):
     total_ns: int = 0
     max_ns: int = 0
 
+    def add(self, count: int, total_ns: int, max_ns: int) -> None:
+        """Count some more."""
+        self.count += count
+        self.total_ns += total_ns
+        self.max_ns = max(self.max_ns, max_ns)
+
     @property
     def mean_ns(self) -> float | None:
         """None before the first."""
@@ -77,21 +83,20 @@ class Pacer:
 
     def _fire(self) -> None:
         self._timer = None
-        heap, late = self._heap, self.lateness
+        heap = self._heap
+        count = total_ns = max_ns = 0
         try:
-            for _ in range(_BATCH):
-                if not heap:
-                    break
+            while heap and count < _BATCH:
                 late_ns = monotonic_ns() - heap[0][0]
                 if late_ns < 0:
                     break
-                late.count += 1
-                late.total_ns += late_ns
-                if late_ns > late.max_ns:
-                    late.max_ns = late_ns
+                count += 1
+                total_ns += late_ns
+                max_ns = max(max_ns, late_ns)
                 # taken out first: a script that ends may start another, and the heap changes under us
                 self._advance(heappop(heap)[2])
         finally:
+            self.lateness.add(count, total_ns, max_ns)
             self._arm()
 
     def _arm(self) -> None:

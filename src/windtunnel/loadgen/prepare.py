@@ -25,6 +25,7 @@ from windtunnel.workload.sample import Sample
 from windtunnel.workload.tokenizer.base import Tokenizer
 from windtunnel.workload.tokenizer.load import load_tokenizer
 
+_Model = tuple[str, str, str | None, int | None]
 _VERIFIED_PROMPTS = 10
 _CALL_TIMEOUT_S = 30.0
 _RETRY_INTERVAL_S = 1.0
@@ -111,7 +112,7 @@ def find_target(config: ServeConfig, base_url: str, notify: Notify) -> tuple[Tar
 
 def find_model(
     config: ServeConfig, url: Url, caller: Caller, notify: Notify
-) -> tuple[str, str, str | None, int | None]:
+) -> _Model:
     """(what results call the model, what requests call it, where the server says that it lies, its longest context).
 
     Without --model the server's first one is taken; raises errors.EndpointNotReady when it names none.

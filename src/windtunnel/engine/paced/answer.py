@@ -105,8 +105,6 @@ class StreamedAnswer(_Sender):
         self._chunks = ChunkWriter(config, asked, answer_id, exchange.arrived, output_tokens)
         self.encoder = Encoder(config)
         self._per_write = config.tokens * config.burst
-        self._steady: dict[bool, Template] = {}
-        """Writes that differ in nothing but their instants, for reasoning and for output."""
 
     def head(self) -> Script:
         """The status and headers, at once: generation begins."""
@@ -123,21 +121,22 @@ class StreamedAnswer(_Sender):
 
     def tokens(self, first: int, last: int) -> Script:
         """The tokens from `first` up to, not with, `last`, each write when its first token is due."""
-        exchange, split, pings = self.exchange, self.config.split, self.config.pings
         token = first
         while token < last:
-            template, next_token = self._template(token, last)
-            if pings:
-                yield self.due_ns(token) - (self._itl_ns if token else s_to_ns(self.config.ttft_s)) // 2
-                yield from self.send_comment()
-            yield self.due_ns(token)
-            if split:
-                yield from self.send(template.stamp(realtime_ns()))
-            else:
-                self._write(template.stamp(realtime_ns()))
-            while not exchange.writable:
-                yield NEVER
-            token = next_token
+            template, writes = self._plan_run(token, last)
+            for _ in range(writes):
+                due_ns = self.due_ns(token)
+                if self.config.pings:
+                    yield due_ns - (self._itl_ns if token else s_to_ns(self.config.ttft_s)) // 2
+                    yield from self.send_comment()
+                yield due_ns
+                if self.config.split:
+                    yield from self.send(template.stamp(realtime_ns()))
+                else:
+                    self._write(template.stamp(realtime_ns()))
+                while not self.exchange.writable:
+                    yield NEVER
+                token += self._per_write
 
     def conclude(self) -> Script:
         """Finish reason, usage and [DONE], as far as they come."""
@@ -191,30 +190,23 @@ class StreamedAnswer(_Sender):
         self._write = self.exchange.write
         return b"".join([*pieces, self.encoder.end()])
 
-    def _template(self, token: int, last: int) -> tuple[Template, int]:
-        """One write's bytes, and the token after it. Building is slow, so what repeats is kept."""
-        end = min(token + self._per_write, last)
-        boundary = self._chunks.reasoning_tokens
-        is_reasoning = token < boundary
-        repeats = (
-            end - token == self._per_write
-            and end < self.output_tokens
-            and token not in (0, boundary)
-            and is_reasoning == (end <= boundary)
-            and not (self.damage or self._chunks.vary or self.encoder.vary)
-            and not token <= self._middle < end
-        )
-        if repeats and is_reasoning in self._steady:
-            return self._steady[is_reasoning], end
-        template = Template(self.encoder.frame(b"".join(self._events(token, end))))
-        if repeats:
-            self._steady[is_reasoning] = template
-        return template, end
+    def _plan_run(self, token: int, last: int) -> tuple[Template, int]:
+        """The bytes of the write that begins with `token`, and how many writes from there on have the same.
+
+        Building is slow. All but a few writes differ in nothing but their instants: the first, the last, and those
+        where reasoning ends or the chunk without choices comes in.
+        """
+        template = Template(self.encoder.frame(b"".join(self._events(token, min(token + self._per_write, last)))))
+        special = (0, self._chunks.reasoning_tokens, self._middle, self.output_tokens - 1, last)
+        if self.damage or self._chunks.vary or self.encoder.vary or token in special:
+            return template, 1
+        alike = min(number for number in special if number > token) - token
+        return template, max(alike // self._per_write, 1)
 
     @property
     def _middle(self) -> int:
-        """The token that the chunk without choices comes before; -1 where there is none."""
-        return self.output_tokens // 2 if self.config.empty_chunk else -1
+        """The token that the chunk without choices comes before; 0 where there is none."""
+        return self.output_tokens // 2 if self.config.empty_chunk else 0
 
     def _events(self, token: int, end: int) -> list[bytes]:
         """The events of one write."""
@@ -223,7 +215,7 @@ class StreamedAnswer(_Sender):
             stop = min(token + self.config.tokens, end)
             if token < self._chunks.reasoning_tokens:
                 stop = min(stop, self._chunks.reasoning_tokens)
-            if token <= self._middle < stop:
+            if self.config.empty_chunk and token <= self._middle < stop:
                 events.append(self.encoder.event(self._chunks.empty()))
             is_last = stop == self.output_tokens and self.config.finish == "last"
             data = self._chunks.tokens(token, stop, finish_reason=self._reason if is_last else None)
