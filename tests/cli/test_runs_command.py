@@ -92,7 +92,6 @@ def test_a_folder_without_runs_says_so(tmp_path: Path) -> None:
 
 
 def test_a_run_is_shown_by_the_beginning_of_its_name_and_the_newest_without(runs: Path) -> None:
-    pytest.importorskip("windtunnel.loadgen.run")
     by_name = windtunnel("runs", "show", "20250101", "--runs-dir", str(runs))
     assert by_name.returncode == 0
     assert by_name.stdout.startswith("20250101-120000-aaaa  finished  ")
@@ -103,7 +102,6 @@ def test_a_run_is_shown_by_the_beginning_of_its_name_and_the_newest_without(runs
 
 
 def test_an_unfinished_run_is_recovered_with_the_result_file_that_it_would_have_made(tmp_path: Path) -> None:
-    pytest.importorskip("windtunnel.loadgen.run")
     output = OutputConfig(save_result=True, save_detailed=True, result_dir=str(tmp_path), result_filename="r.json")
     add_run(tmp_path / "runs", "20250101-120000-aaaa", finished=False, output=output)
     add_run(tmp_path / "runs", "20250102-120000-bbbb")

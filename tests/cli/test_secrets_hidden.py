@@ -6,6 +6,7 @@ import pytest
 from command_lines import config_of, windtunnel
 
 from windtunnel.cli.secrets import known_secrets, scrub
+from windtunnel.loadgen import prepare
 
 SECRET_LINES = [
     ["--base-url", "http://me:sekret-password@h:x"],
@@ -50,7 +51,6 @@ def test_scrubbing_hides_longer_secrets_before_their_parts() -> None:
 
 
 def test_the_saved_configuration_names_headers_and_shows_no_secret() -> None:
-    prepare = pytest.importorskip("windtunnel.loadgen.prepare")
     config = config_of(
         "--base-url http://me:sekret-password@h:1 --header X-Key=sekret-token --proxy http://me:sekret-proxy@p:1",
     )

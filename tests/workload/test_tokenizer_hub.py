@@ -90,7 +90,7 @@ class Hub(BaseHTTPRequestHandler):
         if with_body:
             self.wfile.write(body)
 
-    def log_message(self, format: str, *args: object) -> None:
+    def log_message(self, *_: object) -> None:
         pass
 
 
@@ -147,7 +147,7 @@ def test_a_repository_without_a_template_still_counts(online: dict[str, dict[str
         ("maker/gated", "consent", "HF_TOKEN"),
         ("maker/slow", "without a tokenizer.json", "save_pretrained"),
         ("maker/broken", "can't be loaded", "--tokenizer server"),
-        ("maker/ill", "failed", "again later"),
+        ("maker/ill", "answered HTTP 500", "--tokenizer"),
         ("no name at all", "OWNER/NAME", "--tokenizer"),
     ],
 )

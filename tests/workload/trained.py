@@ -30,13 +30,14 @@ LLAMA_3_SPLIT = (
 def text() -> list[str]:
     """Lines of made-up words whose frequencies fall as those of a language do."""
     rng = random.Random(7)
-    syllables = [a + b + c for a in ["", *"bdfgklmnprst", "st", "tr"] for b in "aeiou" for c in ["", "n", "r", "s", "t"]]
+    onsets, ends = ["", *"bdfgklmnprst", "st", "tr"], ["", "n", "r", "s", "t"]
+    syllables = [onset + vowel + end for onset in onsets for vowel in "aeiou" for end in ends]
     words = ["".join(rng.choices(syllables, k=rng.choice((1, 2, 2, 3)))) for _ in range(1200)]
     words += [word.capitalize() for word in words[:200]] + [str(n) for n in range(100)]
     weights = [1 / (rank + 3) for rank in range(len(words))]
-    ends = [".", ",", "!", "?", ";", "", "", "", ""]
+    marks = [".", ",", "!", "?", ";", "", "", "", ""]
     return [
-        " ".join(word + rng.choice(ends) for word in rng.choices(words, weights, k=rng.randint(5, 25)))
+        " ".join(word + rng.choice(marks) for word in rng.choices(words, weights, k=rng.randint(5, 25)))
         for _ in range(1500)
     ]
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import NamedTuple
 
 from windtunnel import __version__
-from windtunnel.cli.console import tell_error, tell_fault
+from windtunnel.cli.console import tell_error, tell_fault, tell_note
 from windtunnel.errors import (
     EXIT_FAILED,
     EXIT_OK,
@@ -64,7 +64,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return code
     except SystemExit as exit_:
         return exit_.code if isinstance(exit_.code, int) else EXIT_FAILED
-    except KeyboardInterrupt:
+    except KeyboardInterrupt:  # in a run's measured part it is handled there
+        tell_note("interrupted before anything was measured")
         return EXIT_SIGINT
     except WindtunnelError as error:
         tell_error(error, arguments)

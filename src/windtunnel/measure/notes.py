@@ -89,12 +89,12 @@ def notes(records: Sequence[Record], columns: Columns, facts: RunFacts, end: Run
 def _about_the_end(columns: Columns, end: RunEnd) -> Iterator[Note]:
     if end.reason == "done":
         return
-    cancelled = columns.endings.count("cancelled")
-    reason = "the journal has no end" if end.reason == "unfinished" else f"ended by {end.reason}"
-    yield Note(
-        "interrupted",
-        f"The run is not complete ({reason}): {counted(cancelled, 'request')} cancelled, {end.num_unsent} never sent.",
-    )
+    if end.reason == "unfinished":
+        text = f"The run is not complete (the journal has no end): {counted(end.num_unsent, 'request')} left no result."
+    else:
+        cancelled = counted(columns.endings.count("cancelled"), "request")
+        text = f"The run is not complete (ended by {end.reason}): {cancelled} cancelled, {end.num_unsent} never sent."
+    yield Note("interrupted", text)
 
 
 def _about_waits(columns: Columns) -> Iterator[Note]:

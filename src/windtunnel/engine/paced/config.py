@@ -212,10 +212,8 @@ def parse_paced(text: str, where: str = "--embedded") -> PacedConfig:
 
     Raises ConfigurationError, naming `where` the text was written.
     """
-    name, colon, pairs = text.partition(":")
-    if "=" in name or (not colon and name in KEYS):
-        name, pairs = NAME, text
-    if name and name != NAME:
+    name, pairs = _split_name(text)
+    if name != NAME:
         raise ConfigurationError(
             where, f"unknown target {name!r}{_suggest(name, [NAME])}", f"The embedded target there is: {NAME}."
         )
@@ -226,6 +224,15 @@ def parse_paced(text: str, where: str = "--embedded") -> PacedConfig:
     if config.crlf and config.cr:
         raise ConfigurationError(where, "crlf and cr are both asked for", "Leave one out.")
     return config
+
+
+def _split_name(text: str) -> tuple[str, str]:
+    """The target's name, which may be left out, and the rest."""
+    word = text.strip()
+    end = re.search("[:=,]", word)
+    if end is None:
+        return (NAME, word) if word in KEYS or not word else (word, "")
+    return (word[: end.start()], word[end.end() :]) if end[0] == ":" else (NAME, word)
 
 
 def _parse_pair(pair: str, where: str) -> dict[str, Any]:

@@ -209,7 +209,7 @@ STREAMED: dict[str, _StreamFault] = {
 }
 """Faults of streamed answers."""
 
-_OF_WHOLE: dict[str, _Fault] = {
+OF_WHOLE: dict[str, _Fault] = {
     "truncated_done": _truncated,
     "inband_error": _error_only,
     "stall_pings": _stall,
@@ -229,4 +229,4 @@ def script_of(fault: str | None, answer: StreamedAnswer | WholeAnswer) -> Script
         return _status(int(fault))(answer)
     if fault in ANY:
         return ANY[fault](answer)
-    return STREAMED[fault](answer) if isinstance(answer, StreamedAnswer) else _OF_WHOLE[fault](answer)
+    return STREAMED[fault](answer) if isinstance(answer, StreamedAnswer) else OF_WHOLE[fault](answer)

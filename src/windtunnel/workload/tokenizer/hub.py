@@ -18,19 +18,17 @@ def load_from_hub(name: str) -> HuggingFaceTokenizer:
     Raises TokenizerError when it can't be had, MissingExtra without huggingface_hub.
     """
     try:
-        import huggingface_hub
+        from huggingface_hub.errors import EntryNotFoundError
     except ImportError as error:
         feature = f"a tokenizer by its hub name (no file or folder is called {name})"
         raise MissingExtra(feature, "huggingface-hub", "hub") from error
-    from huggingface_hub.errors import EntryNotFoundError
-
     tokenizer, *others = FILES
     found: list[Path | None] = []
     try:
-        required = Path(huggingface_hub.hf_hub_download(name, tokenizer))
+        required = _fetch(name, tokenizer)
         for file in others:
             try:
-                found.append(Path(huggingface_hub.hf_hub_download(name, file)))
+                found.append(_fetch(name, file))
             except EntryNotFoundError:
                 found.append(None)
     except Exception as error:  # the one seam for all that the library, its HTTP client and the disk raise
@@ -38,11 +36,34 @@ def load_from_hub(name: str) -> HuggingFaceTokenizer:
     return load_files(name, required, *found)
 
 
+def _fetch(name: str, file: str) -> Path:
+    """One file of a repository; from the cache where the hub does not give it.
+
+    Raises EntryNotFoundError where neither has it; its cause, if any, is why the hub could not be asked.
+    The hub is asked once before: a download tries for 20 s and more before it gives up on a hub that is not there.
+    """
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+    from huggingface_hub.errors import EntryNotFoundError, LocalEntryNotFoundError
+
+    try:
+        get_hf_file_metadata(hf_hub_url(name, file))
+    except EntryNotFoundError:
+        raise
+    except Exception as error:  # whatever it is, the cache may do
+        try:
+            return Path(hf_hub_download(name, file, local_files_only=True))
+        except LocalEntryNotFoundError as not_cached:
+            raise not_cached from error
+    return Path(hf_hub_download(name, file))
+
+
 def _translated(name: str, error: Exception) -> TokenizerError:
     from huggingface_hub import constants, errors
 
     where = f"the hub {constants.ENDPOINT}"
     tried = "no file, folder or encoding here has this name, and "
+    if isinstance(error, errors.LocalEntryNotFoundError) and isinstance(error.__cause__, Exception):
+        error = error.__cause__
     if isinstance(error, errors.HFValidationError):
         return TokenizerError(name, tried + "it can't be a hub's name either (those are OWNER/NAME)", _LOCAL)
     if isinstance(error, errors.GatedRepoError):
@@ -50,9 +71,12 @@ def _translated(name: str, error: Exception) -> TokenizerError:
     if isinstance(error, errors.RepositoryNotFoundError):
         remedy = f"Check the name; set HF_TOKEN if it is private. {_LOCAL}"
         return TokenizerError(name, tried + f"{where} doesn't know it", remedy)
-    if isinstance(error, errors.LocalEntryNotFoundError | errors.OfflineModeIsEnabled):
-        why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"{where} can't be reached"
-        return TokenizerError(name, tried + f"it is not in the hub's cache, and {why}", _LOCAL)
     if isinstance(error, errors.EntryNotFoundError):
         return TokenizerError(name, f"{where} has it without a {FILES[0]}", CONVERT)
-    return TokenizerError(name, f"{where} failed: {type(error).__name__}: {error}", f"Try again later. {_LOCAL}")
+    if isinstance(error, errors.OfflineModeIsEnabled):
+        why = "HF_HUB_OFFLINE is set"
+    elif isinstance(error, errors.HfHubHTTPError):
+        why = f"{where} answered HTTP {error.response.status_code}"
+    else:
+        why = f"{where} can't be reached ({type(error).__name__}: {error})"
+    return TokenizerError(name, tried + f"it is not in the hub's cache, and {why}", _LOCAL)
