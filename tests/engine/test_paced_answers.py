@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from tests.engine.serving import (
     connect,
     paced,
     read_to_end,
+    read_until,
     request_bytes,
 )
 from windtunnel.units import NS_PER_MS
@@ -185,9 +187,14 @@ def test_an_answer_without_pace_comes_as_fast_as_it_can() -> None:
     assert len(reply.stamps) == 2000
 
 
-def test_a_client_that_reads_slowly_gets_all_of_it() -> None:
+def test_an_answer_waits_for_a_client_that_does_not_read_and_comes_whole_in_the_end() -> None:
+    tokens = 30_000  # 6 MB: more than the kernel keeps between the two
     with paced("ttft=0,itl=0") as url, connect(url) as sock:
-        sock.sendall(request_bytes(COMPLETIONS, completion(60_000), "connection: close"))
-        assert len(call(url, COMPLETIONS, completion(3)).stamps) == 3  # others are served meanwhile
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.sendall(request_bytes(COMPLETIONS, completion(tokens), "connection: close"))
+        with connect(url) as other:
+            for _ in range(600):  # in each turn the answer could grow by dozens of tokens
+                other.sendall(request_bytes("/stats"))
+                assert b'"completed":0' in read_until(other, b"}")
         reply = read_to_end(sock)
-    assert len(reply.stamps) == 60_000
+    assert len(reply.stamps) == tokens

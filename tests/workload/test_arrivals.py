@@ -74,6 +74,12 @@ def test_the_burstiness_is_the_shape_of_the_intervals(shape: float) -> None:
     assert gaps.std() / gaps.mean() == pytest.approx(1 / math.sqrt(shape), rel=0.02)
 
 
+def test_under_a_ramp_the_burstiness_keeps_the_rate() -> None:
+    gaps = np.diff(offsets(100_000, None, 9.0, Ramp("linear", 50, 50)))
+    assert gaps.mean() == pytest.approx(20e6, rel=0.01)
+    assert gaps.std() / gaps.mean() == pytest.approx(1 / 3, rel=0.02)
+
+
 def test_intervals_of_a_poisson_process_are_exponential() -> None:
     gaps = np.diff(offsets(100_000, 1.0)) / 1e9
     assert (gaps > 1.0).mean() == pytest.approx(math.exp(-1), abs=0.01)
@@ -110,9 +116,9 @@ def test_changes_of_the_rate_are_told_once_for_each_whole_rate() -> None:
 
 
 def test_the_end_of_an_exponential_ramp_is_told_though_it_is_rounded() -> None:
-    ramp = Ramp("exponential", 10, 30)
+    ramp = Ramp("exponential", 11, 15)
     events = rps_change_events(np.zeros(7, dtype=np.int64), ramp, 0)
-    assert [event["rps"] for event in events] == list(range(10, 31))
+    assert [event["rps"] for event in events] == list(range(11, 16))
 
 
 @pytest.mark.parametrize(

@@ -8,19 +8,20 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tokenizers import Tokenizer, models
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers
 
 from tests.workload.test_server_tokenizer import serve
 from tests.workload.trained import KINDS, trained
 from windtunnel.errors import ConfigurationError, TokenizerError
 from windtunnel.workload import random_prompts, seeds
 from windtunnel.workload.config import DatasetConfig
-from windtunnel.workload.random_prompts import draw_lengths, random_samples
+from windtunnel.workload.random_prompts import _mend, draw_lengths, random_samples
 from windtunnel.workload.sample import Sample
 from windtunnel.workload.tokenizer.base import Tokenizer as AnyTokenizer
 from windtunnel.workload.tokenizer.huggingface import HuggingFaceTokenizer, _Config
 from windtunnel.workload.tokenizer.load import load_tokenizer
 from windtunnel.workload.tokenizer.server import ServerTokenizer
+from windtunnel.workload.word_pool import Pool, choose_dead
 
 exhaustive = settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -41,7 +42,7 @@ def test_the_server_counts_what_was_asked(kind: str, seed: int, length: int, rat
     tokenizer = trained(kind)
     length += tokenizer.num_special
     config = DatasetConfig(
-        num_prompts=12, seed=seed, input_len=length, input_range_ratio=ratio, prefix_len=max(prefix, ratio > 0.5)
+        num_prompts=12, seed=seed, input_len=length, input_range_ratio=ratio, prefix_len=max(prefix, int(ratio > 0.5))
     )
     samples = random_samples(tokenizer, config)
     assert counted(tokenizer, samples) == asked(samples)
@@ -130,9 +131,11 @@ def test_one_seed_makes_the_same_prompts_and_another_makes_others() -> None:
 def test_the_prefix_does_not_move_the_contents() -> None:
     def ids(prefix: int) -> list[list[int]]:
         config = DatasetConfig(num_prompts=4, input_len=20, prefix_len=prefix)
-        return [trained("gpt2").encode(str(s.prompt))[prefix:] for s in random_samples(trained("gpt2"), config)]
+        return [trained("gpt2").encode(str(s.prompt)) for s in random_samples(trained("gpt2"), config)]
 
-    assert [row[1:] for row in ids(0)] == [row[1:] for row in ids(5)]
+    with_prefix = ids(5)
+    assert [row[1:] for row in ids(0)] == [row[6:] for row in with_prefix]
+    assert with_prefix[0][1:5] != with_prefix[0][6:10]
 
 
 @given(seed=st.integers(0, 2**63), length=st.integers(1, 500), ratio=st.floats(0, 0.99), overhead=st.integers(0, 3))
@@ -172,6 +175,35 @@ def test_words_that_merge_only_in_some_prompts_are_mended(monkeypatch: pytest.Mo
     assert len({str(sample.prompt)[:40] for sample in samples}) == 1
     assert progress[-1] == (60, 60)
     assert any(done < total for done, total in progress)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_word_that_comes_for_another_is_checked_in_prompts_that_were_right(seed: int) -> None:
+    merges = [(" ", "a"), (" ", "b"), (" ", "d"), (" ", "e"), (" a", " b"), (" b", " b"), (" e", " d")]
+    vocab = [*"x abde", *("".join(pair) for pair in merges)]
+    core = Tokenizer(models.BPE(vocab={text: i for i, text in enumerate(vocab)}, merges=merges))
+    tokenizer = HuggingFaceTokenizer("pairs", core, _Config(), None)
+    pool = Pool({0: "x"}, {vocab.index(f" {letter}"): f" {letter}" for letter in "abde"})
+    # ` b` goes; where ` d` comes for it, the last prompt goes wrong that was right before
+    rows = [np.array(row) for row in ([0, 0, 1], [0, 1, 1], [0, 3, 1])]
+    _mend(tokenizer, pool, rows, np.random.default_rng(seed), lambda *_: None)
+    assert [tokenizer.count(pool.text(row)) for row in rows] == [3, 3, 3]
+
+
+def test_of_pairs_that_merge_the_word_in_most_of_them_goes() -> None:
+    assert choose_dead([(1, 2), (~3, 1), (1, 4)]) == {1}
+    assert choose_dead([(5, 5)]) == {5}
+    assert choose_dead([]) == set()
+
+
+def test_a_word_that_is_read_as_unknown_is_not_used() -> None:
+    core = Tokenizer(models.WordLevel({"?": 0, "RED": 1, "blue": 2, "green": 3}, "?"))
+    core.normalizer = normalizers.Lowercase()
+    core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    core.add_special_tokens(["?"])
+    tokenizer = HuggingFaceTokenizer("cases", core, _Config(), None)
+    samples = random_samples(tokenizer, DatasetConfig(num_prompts=20, input_len=10))
+    assert {word for sample in samples for word in str(sample.prompt).split()} == {"blue", "green"}
 
 
 def test_beyond_a_bound_a_part_stands_for_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -205,7 +205,10 @@ def test_an_encoding_comes_from_tiktokens_cache_and_never_from_the_network(tmp_p
         "    return dict(name='our_base', pat_str=r' ?\\w+', mergeable_ranks=ranks, special_tokens={})\n"
         "ENCODING_CONSTRUCTORS = {'our_base': our_base}\n"
     )
-    environment = os.environ | {"PYTHONPATH": str(tmp_path), "TIKTOKEN_CACHE_DIR": str(cache)}
+    environment = os.environ | {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path]),
+        "TIKTOKEN_CACHE_DIR": str(cache),
+    }
     done = subprocess.run([sys.executable, "-c", CACHED], env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     outcome = json.loads(done.stdout)

@@ -152,8 +152,10 @@ class _Connection(asyncio.Protocol):
             return
         if request.trailing:
             self._refuse(400, "a second request came before the answer to the first: pipelining is not served")
-        elif self._exceeds_limits(request):
-            self._refuse(413, f"the request is larger than {self._server.max_body_bytes} bytes")
+        elif not request.head_complete and request.received > _MAX_HEAD_BYTES:
+            self._refuse(400, f"the request's head is larger than {_MAX_HEAD_BYTES} bytes")
+        elif self._is_too_large(request):
+            self._refuse(413, f"the request's body is larger than {self._server.max_body_bytes} bytes")
         elif request.complete:
             self._request = Request()
             self._continued = False
@@ -163,9 +165,8 @@ class _Connection(asyncio.Protocol):
             if (request.header("expect") or "").lower() == "100-continue":
                 self.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
-    def _exceeds_limits(self, request: Request) -> bool:
-        if not request.head_complete:
-            return request.received > _MAX_HEAD_BYTES
+    def _is_too_large(self, request: Request) -> bool:
+        """By its declared length or, for a chunked body, by what has come, head and framing within reason."""
         declared = int(request.header("content-length") or 0)  # llhttp has refused what is no number
         return max(declared, request.received - _MAX_HEAD_BYTES) > self._server.max_body_bytes
 

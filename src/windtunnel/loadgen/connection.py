@@ -96,6 +96,7 @@ class Connection:
         "_phase",
         "_poller",
         "_proxy_answer",
+        "_receive",
         "_registered",
         "_sock",
         "_tls",
@@ -166,6 +167,7 @@ class Connection:
             self._connect_failed(error)
             return
         self._sock = sock
+        self._receive = sock.recvmsg_into
         self.fileno = sock.fileno()
         self._phase = "connecting"
         try:
@@ -289,6 +291,9 @@ class Connection:
 
     def on_ready(self, events: int) -> None:
         """The poller says that the socket is ready."""
+        if events == READABLE and self._phase == "open":
+            self._read()
+            return
         if self._phase == "connecting":
             assert self._sock is not None
             code = self._sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
@@ -300,11 +305,11 @@ class Connection:
         if events & WRITABLE and (self._out or self._unsent_encrypted):
             self._flush()
         if events & (READABLE | GONE) and self._sock is not None:
-            self._read(self._sock)
+            self._read()
 
-    def _read(self, sock: socket.socket) -> None:
+    def _read(self) -> None:
         try:
-            count, ancillary, _, _ = sock.recvmsg_into(_buffers, _ANCILLARY_BYTES)
+            count, ancillary, _, _ = self._receive(_buffers, _ANCILLARY_BYTES)
         except BlockingIOError:
             return
         except OSError as error:
@@ -312,11 +317,8 @@ class Connection:
             return
         now_ns = monotonic_ns()
         exchange = self.exchange
-        if count == 0:
+        if count == 0 or exchange is None:  # an idle connection has nothing to say but its end
             self._ended(now_ns)
-            return
-        if exchange is None:
-            self._close_idle()  # an idle connection has nothing to say but its end
             return
         stamp_ns = now_ns
         lag_ns: int | None = None
@@ -326,11 +328,11 @@ class Connection:
             if exchange.attempt_ns <= kernel_ns <= now_ns:
                 stamp_ns = kernel_ns
                 lag_ns = now_ns - kernel_ns
-        if self._phase == "open" and self._tls is None:
-            if exchange.receive(_view[:count], stamp_ns, lag_ns):
-                self._exchange_over(exchange)
-        else:
-            self._take_wrapped(bytes(_view[:count]), exchange, stamp_ns, lag_ns)
+        data = bytes(_view[:count])
+        if self._phase != "open" or self._tls is not None:
+            self._take_wrapped(data, exchange, stamp_ns, lag_ns)
+        elif exchange.receive(data, stamp_ns, lag_ns):
+            self._exchange_over(exchange)
 
     def _take_wrapped(self, data: bytes, exchange: Exchange, stamp_ns: int, lag_ns: int | None) -> None:
         """Bytes that are not yet the answer's: the proxy's answer, TLS."""

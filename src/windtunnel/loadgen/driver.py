@@ -27,7 +27,7 @@ from windtunnel.wire.http1 import parse_url
 
 _EVENTS_BETWEEN_SENDS = 32
 _READS_A_SLICE = 64
-_UNDECODED_BYTES = 1 << 16
+_MAX_UNDECODED_READS = 256
 _MAX_JUDGE_DELAY_NS = 100 * NS_PER_MS
 _MAX_REDIRECTS = 5
 _REDIRECTS = frozenset((307, 308))
@@ -264,7 +264,7 @@ class Driver:
                 continue
             if exchange.expire(now_ns, timeouts, connection.connecting):
                 connection.drop(exchange)
-            elif exchange.undecoded_bytes > _UNDECODED_BYTES:
+            elif exchange.num_undecoded > _MAX_UNDECODED_READS:
                 self._undecoded.append(exchange)
         self._next_sweep_ns = now_ns + self._sweep_ns
 

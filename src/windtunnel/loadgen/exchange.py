@@ -1,8 +1,9 @@
 """One request from its first attempt to its record: bytes and instants in, a `Record` out. No I/O.
 
-Theory of operation. While an answer streams in, `receive` only feeds the HTTP parser and keeps (stamp, bytes) of the
-body; JSON is read by `decode`, when the answer is over, when much has piled up, or when a time-out has to know whether
-tokens came. So the hot path costs microseconds, and a stamp is never late because a neighbour was being parsed.
+Theory of operation. While an answer streams in, `receive` only keeps the bytes with their stamp and looks whether they
+may be the end of the HTTP message. HTTP, events and JSON are read by `decode`: when the answer is over, when much has
+piled up, or when a time-out has to know whether tokens came. So the hot path costs microseconds, and a stamp is never
+late because a neighbour was being parsed.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from windtunnel.wire.openai import Dialect
 END_GRACE_NS = NS_PER_S
 """How long the end of the HTTP message may follow the end of the answer."""
 _BODY_EXCERPT_BYTES = 1024
+_MESSAGE_END = b"\r\n\r\n"
+"""How every chunked message ends, with or without trailers."""
 RETRIED_STATUSES = frozenset((408, 429, 500, 502, 503, 504))
 
 
@@ -25,12 +28,14 @@ class Exchange:
     """What is going on for one request."""
 
     __slots__ = (
+        "_bodies",
         "_decoded",
         "_kernel",
         "_next_check_ns",
+        "_raw",
         "_read_lag_ns",
         "_reader",
-        "_reads",
+        "_waits_for_end",
         "attempt_ns",
         "attempts",
         "connected_ns",
@@ -46,10 +51,8 @@ class Exchange:
         "redirects",
         "response",
         "retry_wait_ns",
-        "saw_end",
         "sent_ns",
         "streamed",
-        "undecoded_bytes",
         "work",
     )
 
@@ -75,10 +78,10 @@ class Exchange:
         self.first_byte_ns: int | None = None
         self.last_read_ns: int | None = None
         self.done_ns: int | None = None
-        self.saw_end = False
         self.num_reads = 0
-        self.undecoded_bytes = 0
-        self._reads: list[tuple[int, bytes]] = []
+        self._raw: list[tuple[int, int | None, bytes]] = []
+        self._waits_for_end = False
+        self._bodies: list[tuple[int, bytes]] = []
         self._decoded = 0
         self._read_lag_ns = 0
         self._kernel = True
@@ -101,39 +104,45 @@ class Exchange:
         """The same attempt goes out once more: a kept connection turned out closed, or the server redirects."""
         self._reset()
 
-    def receive(self, data: bytes | memoryview, stamp_ns: int, lag_ns: int | None) -> bool:
-        """Take bytes that arrived at `stamp_ns`; True when the answer's HTTP message is complete.
+    def receive(self, data: bytes, stamp_ns: int, lag_ns: int | None) -> bool:
+        """Take bytes that arrived at `stamp_ns`; True when the answer's HTTP message is complete, or no HTTP.
 
         `lag_ns` is how much later the client looked, None where the stamp is the client's own.
         """
-        if self.first_byte_ns is None:
-            self.first_byte_ns = stamp_ns
-        response = self.response
-        try:
-            response.feed(data)
-        except ProtocolError as error:
-            self.last_read_ns = stamp_ns
-            excerpt = repr(bytes(data[:120]).decode("utf-8", "backslashreplace"))
-            self.fail(errors.MalformedResponse("http", "response", error.offset, error.problem, excerpt), stamp_ns)
-            return True
+        self._raw.append((stamp_ns, lag_ns, data))
         self.last_read_ns = stamp_ns
-        if lag_ns is None:
-            self._kernel = False
-        elif lag_ns > self._read_lag_ns:
-            self._read_lag_ns = lag_ns
+        # the last piece of a message holds its end whole, or is shorter than it
+        if self._waits_for_end and not data.endswith(_MESSAGE_END) and len(data) >= len(_MESSAGE_END):
+            return False
+        return self._parse()
+
+    def _parse(self) -> bool:
+        """Read HTTP as far as bytes have come; True when the message is complete, or no HTTP."""
+        response = self.response
         parts = response.parts
-        if parts:
-            body = parts[0] if len(parts) == 1 else b"".join(parts)
-            parts.clear()
-            self._reads.append((stamp_ns, body))
-            self.num_reads += 1
-            self.undecoded_bytes += len(body)
-            if not self.saw_end and b"[DONE]" in body:
-                self.saw_end = True
-        if response.complete:
-            self.done_ns = stamp_ns
-            return True
-        return False
+        for stamp_ns, lag_ns, data in self._raw:
+            if self.first_byte_ns is None:
+                self.first_byte_ns = stamp_ns
+            if lag_ns is None:
+                self._kernel = False
+            elif lag_ns > self._read_lag_ns:
+                self._read_lag_ns = lag_ns
+            try:
+                response.feed(data)
+            except ProtocolError as error:
+                self._raw.clear()
+                excerpt = repr(data[:120].decode("utf-8", "backslashreplace"))
+                self.fail(errors.MalformedResponse("http", "response", error.offset, error.problem, excerpt), stamp_ns)
+                return True
+            if parts:
+                self._bodies.append((stamp_ns, parts[0] if len(parts) == 1 else b"".join(parts)))
+                self.num_reads += 1
+                parts.clear()
+            if response.complete and self.done_ns is None:
+                self.done_ns = stamp_ns
+        self._raw.clear()
+        self._waits_for_end = response.head_complete and response.is_chunked
+        return response.complete
 
     def fail(self, failure: errors.RequestFailure, now_ns: int) -> None:
         """It is over, and not well."""
@@ -142,7 +151,7 @@ class Exchange:
 
     def connection_ended(self, reason: str | None, now_ns: int) -> None:
         """The connection is gone: closed by the server (reason None) or broken."""
-        if self.response.complete:
+        if self._parse():
             return
         if reason is None and self.response.finish():
             self.done_ns = now_ns
@@ -170,10 +179,11 @@ class Exchange:
                 return True
             return False
         quiet_since_ns = self.last_read_ns or self.attempt_ns
-        if self.num_reads and now_ns - quiet_since_ns > END_GRACE_NS:
+        if self.last_read_ns is not None and now_ns - quiet_since_ns > END_GRACE_NS:
             self.decode()
-            if self.reader.whole or self.saw_end:
+            if self.done_ns is None and (self.reader.whole or self.reader.saw_done):
                 self.done_ns = self.last_read_ns
+            if self.done_ns is not None:
                 return True
         if now_ns <= (self._next_check_ns or self.attempt_ns + min(timeouts.first_token_ns, timeouts.stall_ns)):
             return False
@@ -205,18 +215,25 @@ class Exchange:
             self._reader = AnswerReader(self.dialect, self.response.header("content-type"), streamed=self.streamed)
         return self._reader
 
+    @property
+    def num_undecoded(self) -> int:
+        """Reads that wait to be decoded."""
+        return len(self._raw) + len(self._bodies) - self._decoded
+
     def decode(self, most_reads: int | None = None) -> bool:
         """Decode what has come, `most_reads` reads at most; True when nothing is left to decode."""
+        if self._raw:
+            self._parse()
         if self.response.status != 200:
             return True
-        reader = self.reader
-        end = len(self._reads) if most_reads is None else min(len(self._reads), self._decoded + most_reads)
-        for stamp_ns, body in self._reads[self._decoded : end]:
-            reader.feed(body, stamp_ns)
-        if end == len(self._reads):
-            self._reads.clear()
+        feed = self.reader.feed
+        bodies = self._bodies
+        end = len(bodies) if most_reads is None else min(len(bodies), self._decoded + most_reads)
+        for stamp_ns, body in bodies[self._decoded : end]:
+            feed(body, stamp_ns)
+        if end == len(bodies):
+            bodies.clear()
             self._decoded = 0
-            self.undecoded_bytes = 0
             return True
         self._decoded = end
         return False
@@ -247,7 +264,7 @@ class Exchange:
     @property
     def body(self) -> bytes:
         """The answer's body, as far as it is not decoded."""
-        return b"".join(body for _, body in self._reads[self._decoded :])
+        return b"".join(body for _, body in self._bodies[self._decoded :])
 
     def retry_after_s(self) -> float | None:
         """The server's Retry-After, where it is a number of seconds."""

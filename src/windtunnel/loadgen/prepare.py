@@ -110,9 +110,7 @@ def find_target(config: ServeConfig, base_url: str, notify: Notify) -> tuple[Tar
         raise
 
 
-def find_model(
-    config: ServeConfig, url: Url, caller: Caller, notify: Notify
-) -> _Model:
+def find_model(config: ServeConfig, url: Url, caller: Caller, notify: Notify) -> _Model:
     """(what results call the model, what requests call it, where the server says that it lies, its longest context).
 
     Without --model the server's first one is taken; raises errors.EndpointNotReady when it names none.

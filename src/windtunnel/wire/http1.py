@@ -198,11 +198,14 @@ class Response(_Message):
         return self.complete
 
     @property
+    def is_chunked(self) -> bool:
+        """The body comes in chunks."""
+        return "chunked" in (self.header("transfer-encoding") or "").lower()
+
+    @property
     def has_length(self) -> bool:
         """The head says where the body ends; otherwise the connection's end does."""
-        return (
-            self.header("content-length") is not None or "chunked" in (self.header("transfer-encoding") or "").lower()
-        )
+        return self.is_chunked or self.header("content-length") is not None
 
     def on_status(self, reason: bytes) -> None:
         if not self.complete:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+_MESSAGE = b"message"
 _KNOWN_FIELDS = frozenset((b"event", b"id", b"retry"))
 
 
@@ -19,7 +20,7 @@ class Event(NamedTuple):
     """The stamp given with the bytes that completed its last `data` line."""
     offset: int
     """Where its last `data` line begins in the stream, in bytes."""
-    type: bytes = b"message"
+    type: bytes = _MESSAGE
 
 
 class Stray(NamedTuple):
@@ -38,12 +39,17 @@ class EventStream:
         self._data: list[bytes] = []
         self._data_ns = 0
         self._data_offset = 0
-        self._type = b"message"
+        self._type = _MESSAGE
         self.comments = 0
         """Comment lines seen: keep-alives."""
 
     def feed(self, data: bytes, stamp_ns: int) -> list[Event | Stray]:
         """The events and stray lines that these bytes complete, in order."""
+        if data.startswith(b"data: ") and data.endswith(b"\n\n") and not self._rest and not self._data:
+            # the shape that nearly all servers send: whole events of one line each
+            pieces = data[6:-2].split(b"\n\ndata: ")
+            if data.count(b"\n") == 2 * len(pieces) and b"\r" not in data and self._type is _MESSAGE:
+                return self._whole_events(pieces, stamp_ns)
         buffer = self._rest + data if self._rest else data
         offset = self._rest_offset
         if offset == 0 and buffer[:1] == b"\xef":
@@ -62,6 +68,13 @@ class EventStream:
             self._take_line(line, offset, stamp_ns, out)
             offset += len(line) + 1
         self._rest_offset = offset
+        return out
+
+    def _whole_events(self, pieces: list[bytes], stamp_ns: int) -> list[Event | Stray]:
+        out: list[Event | Stray] = []
+        for piece in pieces:
+            out.append(Event(piece, stamp_ns, self._rest_offset))
+            self._rest_offset += len(piece) + 8
         return out
 
     def finish(self, stamp_ns: int) -> list[Event | Stray]:
@@ -91,7 +104,7 @@ class EventStream:
                 data = self._data[0] if len(self._data) == 1 else b"\n".join(self._data)
                 out.append(Event(data, self._data_ns, self._data_offset, self._type))
                 self._data = []
-            self._type = b"message"
+            self._type = _MESSAGE
         elif line.startswith(b"data:"):
             self._data.append(line[6:] if line[5:6] == b" " else line[5:])
             self._data_ns = stamp_ns
@@ -106,6 +119,6 @@ class EventStream:
                 self._data_ns = stamp_ns
                 self._data_offset = offset
             elif name == b"event":
-                self._type = value or b"message"
+                self._type = value or _MESSAGE
             elif name not in _KNOWN_FIELDS:
                 out.append(Stray(line, offset))

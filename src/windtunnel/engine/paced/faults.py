@@ -50,7 +50,7 @@ def _cut(answer: Answer) -> Script:
 
 def _reset(answer: Answer) -> Script:
     yield from _until_fault(answer)
-    yield answer.due_ns(fault_at(answer))  # RST overtakes what was just sent
+    yield answer.due_ns(fault_at(answer))  # a reset drops what is not sent yet, so not with the last token
     answer.exchange.reset()
 
 

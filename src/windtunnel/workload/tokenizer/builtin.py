@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.workload.tokenizer.chat_template import no_template
+from windtunnel.workload.words import WordTokenizer
 
 if TYPE_CHECKING:
     from windtunnel.workload.tokenizer.base import Messages
@@ -21,8 +22,6 @@ class BuiltinTokenizer:
     special_ids: frozenset[int] = frozenset()
 
     def __init__(self) -> None:
-        from windtunnel.workload.words import WordTokenizer
-
         self._words = WordTokenizer()
         self.vocab_size = self._words.vocab_size
 
