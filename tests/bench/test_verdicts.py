@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.command import run, serve
+from tests.bench.command import Running, children_of, run, serve, stats, wait_until
 from tests.loadgen.driving import paced
 
 SMALL = ("--random-input-len", 16, "--random-output-len", 8)
@@ -18,13 +18,14 @@ PACED = ("--model", "paced", "--tokenizer", "windtunnel-words", *SMALL)
 @pytest.mark.parametrize("backend", ["vllm", "openai", "openai-chat"])
 def test_a_run_gives_vllm_s_result_with_the_target_s_true_pace(tmp_path: Path, backend: str) -> None:
     done, result = serve(
-        tmp_path, "--embedded", "paced:ttft=40ms,itl=5ms", *SMALL, "--backend", backend, "--num-prompts", 10, "--max-concurrency", 2
+        tmp_path, "--embedded", "paced:ttft=40ms,itl=5ms", *SMALL, "--backend", backend, "--num-prompts", 10,
+        "--max-concurrency", 2,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (result["completed"], result["failed"], result["backend"]) == (10, 0, backend)
     assert (result["total_input_tokens"], result["total_output_tokens"]) == (160, 80)
     assert result["output_lens"] == [8] * 10
-    assert 40 <= min(result["ttfts"]) * 1e3
+    assert min(result["ttfts"]) * 1e3 >= 40
     assert result["max_concurrent_requests"] == 2
     assert all(len(itls) == 7 for itls in result["itls"])
 
@@ -72,7 +73,8 @@ def test_the_wait_for_a_slot_is_a_result(tmp_path: Path) -> None:
     """100 requests a second of about 100 ms under a cap of 2: requests wait for most of a second."""
     done, result = serve(
         tmp_path, "--embedded", "paced:ttft=93ms,itl=1ms", *SMALL, "--num-prompts", 20, "--request-rate", 100,
-        "--burstiness", "inf", "--max-concurrency", 2, "--percentile-metrics", "ttft,e2el,client_queue_time,e2el_scheduled",
+        "--burstiness", "inf", "--max-concurrency", 2,
+        "--percentile-metrics", "ttft,e2el,client_queue_time,e2el_scheduled",
     )  # fmt: skip
     assert done.returncode == 0, done.stdout
     assert result["mean_client_queue_time_ms"] > 200
@@ -110,8 +112,9 @@ def test_a_tokenizer_that_counts_otherwise_is_told_with_numbers(tmp_path: Path) 
     tokenizer.save(str(tmp_path / "tokenizer.json"))
     with paced("ttft=5ms,itl=1ms") as url:
         done, _ = serve(
-            tmp_path, "--base-url", url, "--model", "paced", "--tokenizer", tmp_path / "tokenizer.json", "--dataset-name", "custom",
-            "--dataset-path", make_custom(tmp_path), "--skip-chat-template", "--num-prompts", 3,
+            tmp_path, "--base-url", url, "--model", "paced", "--tokenizer", tmp_path / "tokenizer.json",
+            "--dataset-name", "custom", "--dataset-path", make_custom(tmp_path),
+            "--skip-chat-template", "--num-prompts", 3,
         )  # fmt: skip
     assert re.search(r"other lengths .* for 3 of 3 prompts: 7 were asked, the server counts 1", done.stderr), (
         done.stderr
@@ -194,3 +197,17 @@ def test_lora_modules_take_turns(tmp_path: Path) -> None:
         (line["record"] for line in lines if line["type"] == "request"), key=lambda record: record["index"]
     )
     assert [record["model"] for record in records] == ["a", "b", "a", "b"]
+
+
+def test_the_process_title_hides_what_the_command_line_held(tmp_path: Path) -> None:
+    with paced("ttft=60s") as url:
+        address = url.replace("http://", f"http://me:{PASSWORD}@")
+        arguments = ("--base-url", address, *PACED, "--num-prompts", 2, "--header", f"x-team={HEADER}")
+        with Running(tmp_path, "bench", "serve", *arguments, OPENAI_API_KEY=KEY) as client:
+            wait_until(lambda: stats(url)["started"] >= 2, "the load runs")
+            pids = [client.process.pid, *children_of(client.process.pid)]
+            titles = [Path(f"/proc/{pid}/cmdline").read_bytes().decode() for pid in pids]
+    assert len(titles) == 2
+    assert "windtunnel" in titles[0]
+    for secret in (KEY, HEADER, PASSWORD):
+        assert not any(secret in title for title in titles)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from overhead.comparison import Spread, aligned, compare, ratios, table
 
 RUNS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+
 from overhead.distortion import distortion, figures, read_tokens
 
 MS = 1_000_000

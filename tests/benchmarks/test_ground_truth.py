@@ -7,10 +7,10 @@ import json
 import shutil
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
+
 from overhead import ground_truth
 from overhead.distortion import read_tokens
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from pathlib import Path
 
 import pytest
+
 from overhead.process_tree import Cost, StrayProcesses, measure
 
 MB = 1_000_000
@@ -45,16 +47,9 @@ def test_the_exit_status_and_the_output_are_kept(tmp_path: Path) -> None:
 
 
 def test_a_command_that_leaves_processes_behind_is_refused(tmp_path: Path) -> None:
-    end_of_child, for_child = os.pipe()
-    leave = f"import subprocess, sys, time; subprocess.Popen(['cat'], stdin={end_of_child}); time.sleep(0.3)"
+    leave = "import subprocess, time; print(subprocess.Popen(['sleep', '60']).pid, flush=True); time.sleep(0.3)"
     try:
         with pytest.raises(StrayProcesses):
-            measure(
-                [sys.executable, "-c", leave.replace("'cat'", "'sh', '-c', 'read line'")],
-                environment=os.environ,
-                log=tmp_path / "log",
-                sample_s=0.01,
-            )
+            cost_of(tmp_path, "-c", leave)
     finally:
-        os.close(for_child)
-        os.close(end_of_child)
+        os.kill(int((tmp_path / "log").read_text()), signal.SIGKILL)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from windtunnel.cli.values import (
-    ABOVE_ZERO,
     ANSWER_TOKENS,
+    BURSTINESS,
     COUNT,
     FLOAT,
     FLOAT_OR_INF,
@@ -192,8 +192,8 @@ _BUILT = (
         "--max-concurrency lets.",
     ),
     Flag(
-        "--burstiness", _LOAD, ABOVE_ZERO, 1.0, "Shape of the gamma distribution of the gaps between requests: "
-        "1 is a Poisson process, less is burstier, more is more even.",
+        "--burstiness", _LOAD, BURSTINESS, 1.0, "Shape of the gamma distribution of the gaps between requests: "
+        "1 is a Poisson process, less is burstier, more is more even, inf makes them all alike.",
     ),
     Flag("--max-concurrency", _LOAD, POSITIVE, None, "At most so many requests at a time."),
     Flag(

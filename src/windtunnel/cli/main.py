@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from windtunnel import __version__
 from windtunnel.cli.console import tell_error, tell_fault, tell_note
+from windtunnel.cli.process_arguments import hide_in_process_title
+from windtunnel.cli.secrets import known_secrets
 from windtunnel.errors import (
     EXIT_FAILED,
     EXIT_OK,
@@ -58,6 +60,7 @@ WINDTUNNEL_DEBUG=1 shows the traceback of any error. NO_COLOR=1 turns colours of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    hide_in_process_title(known_secrets(arguments, os.environ))
     try:
         code = _run(arguments)
         sys.stdout.flush()  # an error of it can still be told here

@@ -34,6 +34,7 @@ def report(journal: Journal) -> int:
         document = result_document(summary, facts, end, journal.records, detailed=output.save_detailed)
         write_result(path, document, append=output.append_result, journal=journal.path)
         tell_note(f"the result is in {path}")
+    tell_note(f"run {facts.run_id} is kept in {Path(journal.path).parent}")
     return _EXIT_OF_END.get(end.reason, exit_code(summary))
 
 

@@ -25,6 +25,8 @@ def known_secrets(arguments: Sequence[str], environ: Mapping[str, str]) -> set[s
         if in_header:
             secret = value.partition("=")[2] or value
             found |= {secret, *secret.split()}
+        if match := re.search(r"[:,]key=([^,\s]+)", value):  # what an embedded target asks for
+            found.add(match[1])
         if match := re.search(r"://([^/@\s]*)@", value):
             found |= {match[1], match[1].partition(":")[2], b64encode(match[1].encode()).decode()}
     return {secret for secret in found if len(secret) >= _SHORTEST}

@@ -139,7 +139,7 @@ def _tokenizer(values: Namespace) -> TokenizerConfig:
 def _load(values: Namespace) -> LoadConfig:
     return LoadConfig(
         request_rate=None if math.isinf(values.request_rate) else values.request_rate,
-        burstiness=values.burstiness,
+        burstiness=None if math.isinf(values.burstiness) else values.burstiness,
         max_concurrency=values.max_concurrency,
         ramp_up=_ramp_up(values),
         num_warmups=values.num_warmups,

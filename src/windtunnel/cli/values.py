@@ -140,9 +140,9 @@ TOKENS_OR_NONE = Kind("TOKENS", "a number of tokens from 0", _within(_read_int, 
 ANSWER_TOKENS = Kind("TOKENS", "a number of tokens from 1, or -1 for the dataset's own", _read_answer_len)
 
 FLOAT = Kind("X", "a number", _read_float)
-ABOVE_ZERO = Kind("X", "a number above 0", _within(_read_float, above=0))
 SHARE = Kind("X", "a share from 0 to 1", _within(_read_float, low=0, high=1))
 RATE = Kind("PER_S", "a rate per second above 0, or inf", _within(_read_rate, above=0))
+BURSTINESS = Kind("X", "a number above 0, or inf", _within(_read_rate, above=0))
 RAMP_RATE = Kind("PER_S", "a rate per second from 0", _within(_read_float, low=0))
 FLOAT_OR_INF = Kind("X", "a number, or inf", _read_rate)
 RATIO = Kind("R", 'a number, or \'{"input": 0.3, "output": 0.5}\'', _read_ratio_or_json, dotted=True)

@@ -40,7 +40,8 @@ class LoadConfig(Struct, kw_only=True, frozen=True):
 
     request_rate: float | None = None
     """Per second; None: no schedule (vLLM's `inf`)."""
-    burstiness: float = 1.0
+    burstiness: float | None = 1.0
+    """Shape of the gamma distribution of intervals; None: infinite, so all are alike."""
     max_concurrency: int | None = None
     ramp_up: RampUp | None = None
     num_warmups: int = 0

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
+import re
 import time
 from collections.abc import Callable
 from typing import Any
 
 import msgspec
-import numpy as np
 from msgspec import Struct
 
 from windtunnel import errors
@@ -22,6 +23,7 @@ from windtunnel.wire.http1 import Url, parse_url
 from windtunnel.wire.openai import request_body
 from windtunnel.workload.arrivals import arrival_offsets_ns
 from windtunnel.workload.sample import Sample
+from windtunnel.workload.seeds import ARRIVALS, LORA, generator
 from windtunnel.workload.tokenizer.base import Tokenizer
 from windtunnel.workload.tokenizer.load import load_tokenizer
 
@@ -190,8 +192,8 @@ def find_tokenizer(config: ServeConfig, target: Target, caller: Caller, notify: 
 def template_tokens(
     config: ServeConfig, target: Target, tokenizer: Tokenizer | None, caller: Caller, notify: Notify
 ) -> int:
-    """How many tokens the server's chat template adds to a prompt, so that `random` can make room for them."""
-    if config.target.dialect != "chat" or config.dataset.name != "random" or tokenizer is None:
+    """How many tokens the server's chat template adds to a prompt: `random` makes room for them, others count them."""
+    if config.target.dialect != "chat" or tokenizer is None:
         return 0
     text = "hello"
     try:
@@ -205,10 +207,10 @@ def template_tokens(
     if status != 200 or not isinstance(whole, dict) or not isinstance(whole.get("count"), int):
         notify("how many tokens the chat template adds is unknown (no /tokenize): prompts will be longer by them")
         return 0
-    added = int(whole["count"]) - len(tokenizer.encode(text))
-    if added > 0:
+    added = max(0, int(whole["count"]) - len(tokenizer.encode(text)))
+    if added and config.dataset.name == "random":
         notify(f"the chat template adds {added} tokens: prompts are made that much shorter, so that its count is right")
-    return max(added, 0)
+    return added
 
 
 def verify_prompts(
@@ -262,32 +264,21 @@ def _server_count(sample: Sample, config: ServeConfig, target: Target, caller: C
 # --- what is sent -----------------------------------------------------------------------------------------------
 
 
-def seeds(config: ServeConfig) -> dict[str, int]:
-    """One seed for each source of chance, made from --seed; recorded with the run."""
-    sources = ("dataset", "arrivals", "lora")
-    children = np.random.SeedSequence(config.dataset.seed).spawn(len(sources) - 1)
-    return {
-        "dataset": config.dataset.seed,
-        **{name: int(child.generate_state(1)[0]) for name, child in zip(sources[1:], children, strict=True)},
-    }
-
-
-def schedule(config: ServeConfig, num: int, seed: int) -> list[int]:
+def schedule(config: ServeConfig, num: int) -> list[int]:
     """When each request is due, in ns after the start; all 0 in a closed loop."""
     load = config.load
     if load.request_rate is None and load.ramp_up is None:
         return [0] * num
-    rng = np.random.default_rng(seed)
-    offsets = arrival_offsets_ns(num, load.request_rate, load.burstiness, load.ramp_up, rng)
+    rng = generator(config.dataset.seed, ARRIVALS)
+    burstiness = math.inf if load.burstiness is None else load.burstiness
+    offsets = arrival_offsets_ns(num, load.request_rate, burstiness, load.ramp_up, rng)
     return [int(offset) for offset in offsets]
 
 
-def make_work(
-    config: ServeConfig, target: Target, samples: list[Sample], due_ns: list[int], lora_seed: int
-) -> list[Work]:
+def make_work(config: ServeConfig, target: Target, samples: list[Sample], due_ns: list[int]) -> list[Work]:
     """Each sample as the bytes that are sent."""
     modules = config.lora_modules
-    rng = np.random.default_rng(lora_seed)
+    rng = generator(config.dataset.seed, LORA)
     work: list[Work] = []
     for index, (sample, due) in enumerate(zip(samples, due_ns, strict=True)):
         model = target.model_name
@@ -345,6 +336,8 @@ def redact(config: ServeConfig) -> dict[str, Any]:
     document: dict[str, Any] = msgspec.to_builtins(config)
     target = document["target"]
     target["headers"] = dict.fromkeys(target["headers"], "…")
+    if target["embedded"]:
+        target["embedded"] = re.sub(r"\bkey=[^,]*", "key=…", target["embedded"])
     target["api_key"] = "…" if target["api_key"] else None
     for name in ("base_url", "proxy"):
         if target[name]:

@@ -40,6 +40,7 @@ from windtunnel.units import NS_PER_MS, NS_PER_S, s_to_ns
 from windtunnel.wire.control import Broken, Finished, Progress, Ready, Setup, Start, Timeouts, Unwritten, Work
 from windtunnel.workload.load import load_samples
 from windtunnel.workload.sample import Sample
+from windtunnel.workload.seeds import derive_seeds
 from windtunnel.workload.tokenizer.base import Tokenizer
 from windtunnel.workload.tokenizer.load import load_tokenizer
 
@@ -101,12 +102,11 @@ def serve(config: ServeConfig, base_url: str, watcher: Watcher, *, result_folder
         target, caller = prepare.find_target(config, base_url, watcher.notify)
         try:
             tokenizer, samples, due_ns = _workload(config, target, caller, watcher)
-            seeds = prepare.seeds(config)
-            work = prepare.make_work(config, target, samples, due_ns, seeds["lora"])
+            work = prepare.make_work(config, target, samples, due_ns)
             prepare.check_ready(config, target, caller, work[0], watcher.notify)
             if tokenizer is not None and config.target.embedded is None:
                 prepare.verify_prompts(samples, config, target, tokenizer, caller, watcher.notify)
-            facts = run_facts(config, target, tokenizer, len(work), len(fleet.workers), seeds)
+            facts = run_facts(config, target, tokenizer, len(work), len(fleet.workers))
             run = Run(
                 config, facts, target, fleet, caller, watcher, open_journal(config, facts, result_folder, watcher)
             )
@@ -145,7 +145,7 @@ def _workload(
     tokenizer = prepare.find_tokenizer(config, target, caller, watcher.notify)
     template = prepare.template_tokens(config, target, tokenizer, caller, watcher.notify)
     samples = load_samples(config.dataset, tokenizer, template_tokens=template, on_progress=watcher.loading)
-    due_ns = prepare.schedule(config, len(samples), prepare.seeds(config)["arrivals"])
+    due_ns = prepare.schedule(config, len(samples))
     return tokenizer, samples, due_ns
 
 
@@ -167,7 +167,6 @@ def run_facts(
     tokenizer: Tokenizer | None,
     num: int,
     workers: int,
-    seeds: dict[str, int],
 ) -> RunFacts:
     """What reports need to know."""
     clock = read_clock_pair()
@@ -189,7 +188,7 @@ def run_facts(
         ramp_up=config.load.ramp_up,
         num_warmups=config.load.num_warmups,
         workers=workers,
-        seeds=seeds,
+        seeds=derive_seeds(config.dataset.seed),
         ignore_eos=config.ignore_eos,
         streamed=config.stream,
         goodput_ms=config.output.goodput_ms,

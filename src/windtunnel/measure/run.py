@@ -40,7 +40,8 @@ class RunFacts(Struct, kw_only=True, frozen=True):
 
     request_rate: float | None = None
     """Requests per second; None: no schedule, as fast as --max-concurrency lets (vLLM's `inf`)."""
-    burstiness: float = 1.0
+    burstiness: float | None = 1.0
+    """None: infinite, so that all intervals are alike."""
     max_concurrency: int | None = None
     ramp_up: RampUp | None = None
     num_warmups: int = 0

@@ -62,7 +62,7 @@ def _head(facts: RunFacts) -> dict[str, Any]:
     }
     head |= facts.metadata
     head["request_rate"] = "inf" if facts.request_rate is None else facts.request_rate
-    head["burstiness"] = facts.burstiness
+    head["burstiness"] = "inf" if facts.burstiness is None else facts.burstiness
     head["max_concurrency"] = facts.max_concurrency
     if facts.ramp_up is not None:
         head["ramp_up_strategy"] = facts.ramp_up.strategy

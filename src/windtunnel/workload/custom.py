@@ -8,12 +8,13 @@ is right does not depend on the seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from windtunnel.workload.config import DatasetConfig
 from windtunnel.workload.custom_lines import Line, index_lines, needs_output_tokens, reread_lines, whole_tokens
 from windtunnel.workload.dataset_file import dataset_path
+from windtunnel.workload.progress import Progress, unheard
 from windtunnel.workload.sample import Sample
 from windtunnel.workload.selection import num_wanted, order_of, oversample
 
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
     from windtunnel.workload.tokenizer.base import Messages, Tokenizer
 
 _AT_ONCE = 256
-
-Progress = Callable[[int, int], None]
 
 
 def custom_samples(
@@ -44,7 +43,7 @@ def custom_samples(
     Raises DatasetError with the line's number, FileError, ConfigurationError, TokenizerError.
     """
     path = dataset_path(config)
-    report = on_progress or (lambda done, total: None)
+    report = on_progress or unheard
     places = index_lines(path, config, report)
     num = num_wanted(len(places), config)
     chosen = order_of(len(places), config)[:num].tolist()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -13,12 +13,11 @@ from msgspec import Struct
 from windtunnel.errors import ConfigurationError, DatasetError
 from windtunnel.workload.config import DatasetConfig
 from windtunnel.workload.dataset_file import UTF8_MARK, raise_broken, unreadable
+from windtunnel.workload.progress import Progress
 
 _LONGEST_LINE = 64 * 2**20
 _EXAMPLE = '{"prompt": "What is the capital of India?", "output_tokens": 10}'
 _REMEDY = f"Each line is an object of its own, such as {_EXAMPLE}"
-
-Progress = Callable[[int, int], None]
 
 
 class Line(Struct):

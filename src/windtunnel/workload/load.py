@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Protocol
 
 from windtunnel.errors import ConfigurationError
 from windtunnel.workload.config import DatasetConfig
 from windtunnel.workload.custom import custom_samples
+from windtunnel.workload.progress import Progress
 from windtunnel.workload.random_prompts import random_samples
 from windtunnel.workload.sample import Sample
 from windtunnel.workload.sharegpt import sharegpt_samples
 
 if TYPE_CHECKING:
     from windtunnel.workload.tokenizer.base import Tokenizer
-
-Progress = Callable[[int, int], None]
 
 
 class Loader(Protocol):

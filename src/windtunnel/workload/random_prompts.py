@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from windtunnel.errors import ConfigurationError, TokenizerError
 from windtunnel.workload import seeds
+from windtunnel.workload.progress import Progress, unheard
 from windtunnel.workload.sample import Sample
 from windtunnel.workload.word_pool import Pool, Row, choose_dead, find_pool, mismatches
 
@@ -32,9 +33,6 @@ _VERIFIED_TOKENS = 2**18
 _VERIFIED_REMOTELY = 8
 """Prompts that a server is asked about, one round trip each."""
 _AT_ONCE = 512
-
-Progress = Callable[[int, int], None]
-"""Told what is done, of how much."""
 
 
 def random_samples(
@@ -66,7 +64,7 @@ def random_samples(
     input_lens, output_lens = draw_lengths(config, overhead)
     asked = zip((input_lens + config.prefix_len + overhead).tolist(), output_lens.tolist(), strict=True)
     make: Callable[..., Sequence[str | list[int]]] = _random_ids if config.prompt_token_ids else _random_texts
-    prompts = make(tokenizer, config, input_lens, on_progress or (lambda done, total: None))
+    prompts = make(tokenizer, config, input_lens, on_progress or unheard)
     return [Sample(prompt, num_in, num_out) for prompt, (num_in, num_out) in zip(prompts, asked, strict=True)]
 
 

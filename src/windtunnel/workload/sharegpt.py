@@ -7,7 +7,7 @@ is that, and may be below 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ from msgspec import Raw, Struct
 from windtunnel.errors import ConfigurationError, DatasetError
 from windtunnel.workload.config import DatasetConfig
 from windtunnel.workload.dataset_file import UTF8_MARK, dataset_path, raise_broken, unreadable
+from windtunnel.workload.progress import Progress
 from windtunnel.workload.sample import Sample
 from windtunnel.workload.selection import num_wanted, order_of, oversample
 
@@ -28,8 +29,6 @@ MAX_PROMPT_TOKENS = 1024
 MAX_TOTAL_TOKENS = 2048
 _AT_ONCE = 128
 _REMEDY = 'It is to be an array of {"conversations": [{"from": "human", "value": …}, {"from": "gpt", "value": …}, …]}.'
-
-Progress = Callable[[int, int], None]
 
 
 class _Entry(Struct):

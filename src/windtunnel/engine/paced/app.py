@@ -91,6 +91,7 @@ class PacedApp:
     def _answer_stats(self, exchange: Exchange) -> None:
         lateness = self._pacer.lateness
         stats = msgspec.structs.asdict(self.counts)
+        stats["late_count"] = lateness.count
         stats["late_mean_ms"] = None if lateness.mean_ns is None else lateness.mean_ns / NS_PER_MS
         stats["late_max_ms"] = lateness.max_ns / NS_PER_MS if lateness.count else None
         exchange.respond(200, msgspec.json.encode(stats))
