@@ -6,7 +6,7 @@ BIN := .venv/bin
 WORKERS ?= 2
 SYNCED := .venv/.synced
 
-.PHONY: demo test check test-long docs lock clean
+.PHONY: demo test check test-long test-real docs lock clean
 
 demo: $(SYNCED)
 	$(BIN)/windtunnel bench serve --embedded --num-prompts 200 --request-rate 50 --random-input-len 128 --random-output-len 32
@@ -16,6 +16,10 @@ test: check
 
 test-long: check
 	$(BIN)/pytest -m "not real"
+
+# Wants a server: WINDTUNNEL_REAL_URL=http://HOST:PORT make test-real
+test-real: $(SYNCED)
+	$(BIN)/pytest -m real
 
 check: $(SYNCED)
 	$(BIN)/ruff format --check .
