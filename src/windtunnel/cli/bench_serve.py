@@ -41,9 +41,12 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _benchmark(config: ServeConfig) -> int:
-    from windtunnel.cli.reporting import prove_result_writable
+    if config.output.saved:
+        from windtunnel.report.result_file import check_writable
 
-    prove_result_writable(config.output)
+        # a name that is made from the model's is not known yet: then it is the folder that is proven
+        name = config.output.result_filename or "windtunnel-result.json"
+        check_writable(Path(config.output.result_dir or "", name))
     if config.target.base_url is not None:
         return _benchmark_at(config, config.target.base_url)
     from windtunnel.engine.process import EmbeddedTarget
@@ -53,14 +56,20 @@ def _benchmark(config: ServeConfig) -> int:
 
 
 def _benchmark_at(config: ServeConfig, base_url: str) -> int:
-    from windtunnel.cli.reporting import report
     from windtunnel.cli.watcher import ConsoleWatcher
-    from windtunnel.loadgen.run import plan, serve
+    from windtunnel.loadgen.fleet import Fleet, num_workers
 
     watcher = ConsoleWatcher(shows_progress=config.output.progress)
     if config.dry_run:
         from windtunnel.cli.dry_run import plan_text
+        from windtunnel.loadgen.run import plan
 
         sys.stdout.write(plan_text(plan(config, base_url, watcher)))
         return 0
-    return report(serve(config, base_url, watcher, result_folder=Path(config.output.result_dir or ".")))
+    with Fleet(num_workers(config)) as fleet:  # the workers start while numpy and the tokenizer load here
+        from windtunnel.loadgen.run import serve
+
+        journal = serve(config, base_url, fleet, watcher, result_folder=Path(config.output.result_dir or "."))
+    from windtunnel.cli.reporting import report
+
+    return report(journal)

@@ -8,28 +8,21 @@ from typing import Any
 
 from windtunnel.cli.console import tell_note
 from windtunnel.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_SIGTERM
-from windtunnel.loadgen.config import OutputConfig
 from windtunnel.loadgen.journal import Journal
 from windtunnel.measure.summary import Summary, exit_code, summarize
 from windtunnel.report.console import result_lines
 from windtunnel.report.result import result_document
-from windtunnel.report.result_file import check_writable, result_path, write_result
+from windtunnel.report.result_file import result_path, write_result
 from windtunnel.report.text import write
 
 _EXIT_OF_END = {"SIGINT": EXIT_SIGINT, "SIGTERM": EXIT_SIGTERM, "worker lost": EXIT_FAILED}
-
-
-def prove_result_writable(output: OutputConfig) -> None:
-    """Make the folder of the result file and prove that it can be written; raises FileError."""
-    if _is_saved(output):
-        check_writable(Path(output.result_dir or "", output.result_filename or "windtunnel-result.json"))
 
 
 def report(journal: Journal) -> int:
     """Show a run's result, save it if that was asked for, and return the exit code; raises FileError."""
     facts, end, output = journal.header.facts, journal.run_end, journal.header.output
     summary = show(journal)
-    if _is_saved(output):
+    if output.saved:
         path = result_path(facts, output.result_dir, output.result_filename)
         document = result_document(summary, facts, end, journal.records, detailed=output.save_detailed)
         write_result(path, document, append=output.append_result, journal=journal.path)
@@ -51,7 +44,3 @@ def document_of(journal: Journal) -> dict[str, Any]:
     """The result document of a run, without the arrays of single requests."""
     facts, end = journal.header.facts, journal.run_end
     return result_document(summarize(journal.records, facts, end), facts, end, journal.records, detailed=False)
-
-
-def _is_saved(output: OutputConfig) -> bool:
-    return output.save_result or output.append_result

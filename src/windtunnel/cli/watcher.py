@@ -8,7 +8,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from windtunnel.clock import monotonic_ns
-from windtunnel.loadgen.run import Counts
+from windtunnel.loadgen.watcher import Counts
 from windtunnel.report.progress import Progress, progress_bar, progress_line
 from windtunnel.units import NS_PER_MS, NS_PER_S
 

@@ -67,6 +67,11 @@ class OutputConfig(Struct, kw_only=True, frozen=True):
     goodput_ms: dict[str, float] = {}
     max_failed_ratio: float = 0.01
 
+    @property
+    def saved(self) -> bool:
+        """A result file is wanted."""
+        return self.save_result or self.append_result
+
 
 class ServeConfig(Struct, kw_only=True, frozen=True):
     """All of `windtunnel bench serve`."""

@@ -9,11 +9,26 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from math import ceil
 
+from windtunnel.loadgen.config import ServeConfig
 from windtunnel.wire.control import Load, Message, MessageReader, Start, Stop, Work, write_message
 
 _LOAD_BYTES = 1 << 20
+_STREAMS_A_WORKER = 1000
 _RECEIVE_BYTES = 1 << 20
+
+
+def num_workers(config: ServeConfig) -> int:
+    """As many as were asked for; else one for each thousand streams, and at most one for two processors."""
+    cap = config.load.max_concurrency
+    streams = cap if cap is not None else max(config.dataset.num_prompts, 1)
+    if config.load.request_rate is not None and cap is None:
+        streams = min(streams, _STREAMS_A_WORKER)
+    wanted = config.load.workers
+    if wanted is None:
+        wanted = min(ceil(streams / _STREAMS_A_WORKER), max(1, (os.cpu_count() or 1) // 2))
+    return max(1, min(wanted, streams))
 
 
 class WorkerProcess:

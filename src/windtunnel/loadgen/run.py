@@ -9,10 +9,8 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from math import ceil
 from pathlib import Path
 from types import FrameType
-from typing import Protocol
 
 from msgspec import Struct
 
@@ -34,6 +32,7 @@ from windtunnel.loadgen.journal import (
     encode_line,
     read_journal,
 )
+from windtunnel.loadgen.watcher import Counts, Watcher
 from windtunnel.measure.record import Record
 from windtunnel.measure.run import RunEnd, RunFacts
 from windtunnel.units import NS_PER_MS, NS_PER_S, s_to_ns
@@ -44,42 +43,9 @@ from windtunnel.workload.seeds import derive_seeds
 from windtunnel.workload.tokenizer.base import Tokenizer
 from windtunnel.workload.tokenizer.load import load_tokenizer
 
-_STREAMS_A_WORKER = 1000
 _START_DELAY_NS = 5 * NS_PER_MS
 _POLL_S = 0.1
 _SYNC_NS = NS_PER_S
-
-
-class Watcher(Protocol):
-    """Who is told how a run goes."""
-
-    def notify(self, text: str) -> None:
-        """A line for the user."""
-
-    def loading(self, done: int, total: int) -> None:
-        """The dataset is being made or read."""
-
-    def begin(self, total: int) -> None:
-        """The load begins: so many requests."""
-
-    def progress(self, counts: Counts) -> None:
-        """So far."""
-
-    def end(self) -> None:
-        """The load is over."""
-
-
-class Counts(Struct):
-    """A run so far."""
-
-    total: int
-    sent: int = 0
-    completed: int = 0
-    failed: int = 0
-    in_flight: int = 0
-    output_tokens: int = 0
-    elapsed_s: float = 0.0
-    ttfts_ns: list[int] = []
 
 
 class Plan(Struct):
@@ -91,28 +57,25 @@ class Plan(Struct):
     tokenizer: str | None
 
 
-def serve(config: ServeConfig, base_url: str, watcher: Watcher, *, result_folder: Path) -> Journal:
-    """Do a run and return its journal.
+def serve(config: ServeConfig, base_url: str, fleet: Fleet, watcher: Watcher, *, result_folder: Path) -> Journal:
+    """Do a run with the workers of `fleet` and return its journal.
 
     `result_folder` is where the journal goes when the runs folder can't be written to. Raises errors of
     `windtunnel.errors` for all that stops a run before its first request; afterwards whatever happens is in the
     journal.
     """
-    with Fleet(num_workers(config)) as fleet:
-        target, caller = prepare.find_target(config, base_url, watcher.notify)
-        try:
-            tokenizer, samples, due_ns = _workload(config, target, caller, watcher)
-            work = prepare.make_work(config, target, samples, due_ns)
-            prepare.check_ready(config, target, caller, work[0], watcher.notify)
-            if tokenizer is not None and config.target.embedded is None:
-                prepare.verify_prompts(samples, config, target, tokenizer, caller, watcher.notify)
-            facts = run_facts(config, target, tokenizer, len(work), len(fleet.workers))
-            run = Run(
-                config, facts, target, fleet, caller, watcher, open_journal(config, facts, result_folder, watcher)
-            )
-            return run.execute(work, tokenizer)
-        finally:
-            caller.close()
+    target, caller = prepare.find_target(config, base_url, watcher.notify)
+    try:
+        tokenizer, samples, due_ns = _workload(config, target, caller, watcher)
+        work = prepare.make_work(config, target, samples, due_ns)
+        prepare.check_ready(config, target, caller, work[0], watcher.notify)
+        if tokenizer is not None and config.target.embedded is None:
+            prepare.verify_prompts(samples, config, target, tokenizer, caller, watcher.notify)
+        facts = run_facts(config, target, tokenizer, len(work), len(fleet.workers))
+        journal = open_journal(config, facts, result_folder, watcher)
+        return Run(config, target, fleet, caller, watcher, journal).execute(work, tokenizer)
+    finally:
+        caller.close()
 
 
 def plan(config: ServeConfig, base_url: str, watcher: Watcher) -> Plan:
@@ -147,18 +110,6 @@ def _workload(
     samples = load_samples(config.dataset, tokenizer, template_tokens=template, on_progress=watcher.loading)
     due_ns = prepare.schedule(config, len(samples))
     return tokenizer, samples, due_ns
-
-
-def num_workers(config: ServeConfig) -> int:
-    """As many as were asked for; else one for each thousand streams, and at most one for two processors."""
-    cap = config.load.max_concurrency
-    streams = cap if cap is not None else max(config.dataset.num_prompts, 1)
-    if config.load.request_rate is not None and cap is None:
-        streams = min(streams, _STREAMS_A_WORKER)
-    wanted = config.load.workers
-    if wanted is None:
-        wanted = min(ceil(streams / _STREAMS_A_WORKER), max(1, (os.cpu_count() or 1) // 2))
-    return max(1, min(wanted, streams))
 
 
 def run_facts(
@@ -234,7 +185,6 @@ class Run:
     def __init__(
         self,
         config: ServeConfig,
-        facts: RunFacts,
         target: prepare.Target,
         fleet: Fleet,
         caller: Caller,
@@ -242,7 +192,6 @@ class Run:
         journal: JournalWriter,
     ) -> None:
         self._config = config
-        self._facts = facts
         self._target = target
         self._fleet = fleet
         self._caller = caller

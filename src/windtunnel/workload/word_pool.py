@@ -61,7 +61,7 @@ class Pool:
 
     def num_distinct(self) -> int:
         """How many different words there are; 0 when nothing can open a prompt."""
-        return len(np.unique(self.word_ids)) if len(self.opener_ids) else 0
+        return len(set(self.word_ids.tolist())) if len(self.opener_ids) else 0
 
     def text(self, row: Row) -> str:
         """The prompt's text."""
