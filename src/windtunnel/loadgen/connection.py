@@ -11,9 +11,8 @@ import base64
 import errno
 import os
 import socket
-import ssl
 import struct
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from windtunnel import errors
 from windtunnel.clock import monotonic_ns, read_clock_pair
@@ -22,6 +21,11 @@ from windtunnel.readiness import GONE, READABLE, WRITABLE, Poller
 from windtunnel.units import NS_PER_S
 from windtunnel.wire.control import Address
 from windtunnel.wire.http1 import Origin, ProtocolError, Response, Url
+
+if TYPE_CHECKING:
+    import ssl
+
+    from windtunnel.loadgen.tls import TlsSession
 
 _SO_TIMESTAMPNS = 35
 _READ_BYTES = 1 << 18
@@ -89,9 +93,6 @@ class Connection:
 
     __slots__ = (
         "_address_index",
-        "_encrypted_in",
-        "_encrypted_out",
-        "_handshake",
         "_out",
         "_phase",
         "_poller",
@@ -117,10 +118,7 @@ class Connection:
         self.fileno = -1
         self._poller = poller
         self._sock: socket.socket | None = None
-        self._tls: ssl.SSLObject | None = None
-        self._encrypted_in = ssl.MemoryBIO()
-        self._encrypted_out = ssl.MemoryBIO()
-        self._handshake = False
+        self._tls: TlsSession | None = None
         self._phase = "new"
         self._proxy_answer: Response | None = None
         self._out = b""
@@ -142,7 +140,7 @@ class Connection:
         self._out = request
         if self._phase == "open":
             if self._tls is not None:
-                self._tls.write(request)
+                self._tls.encrypt(request)
                 self._out = b""
             self._flush()
         else:
@@ -211,28 +209,26 @@ class Connection:
             self._opened()
 
     def _begin_tls(self) -> None:
+        from windtunnel.loadgen.tls import TlsSession
+
         assert self.endpoint.tls is not None
         self._phase = "tls"
-        self._tls = self.endpoint.tls.wrap_bio(
-            self._encrypted_in, self._encrypted_out, server_hostname=self.endpoint.origin.host
-        )
-        self._handshake = True
-        self._continue_handshake()
+        self._tls = TlsSession(self.endpoint.tls, self.endpoint.origin.host)
+        self._continue_handshake(self._tls)
 
-    def _continue_handshake(self) -> None:
-        assert self._tls is not None
+    def _continue_handshake(self, tls: TlsSession) -> None:
+        from windtunnel.loadgen.tls import TlsError
+
         try:
-            self._tls.do_handshake()
-        except ssl.SSLWantReadError:
-            self._flush_encrypted()
+            established = tls.continue_handshake()
+        except TlsError as error:
+            self._flush_encrypted(tls)  # the alert that tells the server why
+            self._give_up(errors.ConnectFailed(self._target, "tls", str(error)))
             return
-        except (ssl.SSLError, ssl.CertificateError) as error:
-            self._flush_encrypted()
-            reason = getattr(error, "verify_message", None) or getattr(error, "reason", None) or str(error)
-            self._give_up(errors.ConnectFailed(self._target, "tls", str(reason)))
-            return
-        self._handshake = False
-        self._opened()
+        if established:
+            self._opened()
+        else:
+            self._flush_encrypted(tls)
 
     def _opened(self) -> None:
         self._phase = "open"
@@ -240,14 +236,14 @@ class Connection:
         if exchange is not None:
             exchange.connected_ns = monotonic_ns()
         if self._tls is not None:
-            self._tls.write(self._out)
+            self._tls.encrypt(self._out)
             self._out = b""
         self._flush()
 
     def _flush(self) -> None:
         """Send what is to be sent; watch for room when not all of it went."""
         if self._tls is not None:
-            self._flush_encrypted()
+            self._flush_encrypted(self._tls)
             return
         sock = self._sock
         assert sock is not None
@@ -261,11 +257,11 @@ class Connection:
         self._out = self._out[sent:] if sent < len(self._out) else b""
         self._watch(READABLE | WRITABLE if self._out else READABLE)
 
-    def _flush_encrypted(self) -> None:
+    def _flush_encrypted(self, tls: TlsSession) -> None:
         sock = self._sock
         if sock is None:
             return
-        encrypted = self._unsent_encrypted + self._encrypted_out.read()
+        encrypted = self._unsent_encrypted + tls.outgoing()
         sent = 0
         if encrypted:
             try:
@@ -339,24 +335,29 @@ class Connection:
         if self._phase == "proxy":
             self._take_proxy_answer(data)
             return
-        assert self._tls is not None
-        self._encrypted_in.write(data)
-        if self._handshake:
-            self._continue_handshake()
-            if self.connecting:
-                return
+        tls = self._tls
+        assert tls is not None
+        tls.receive(data)
+        if not tls.established:
+            self._continue_handshake(tls)
+        if not self.connecting:
+            self._take_decrypted(tls, exchange, stamp_ns, lag_ns)
+
+    def _take_decrypted(self, tls: TlsSession, exchange: Exchange, stamp_ns: int, lag_ns: int | None) -> None:
+        from windtunnel.loadgen.tls import TlsError
+
         try:
-            while plain := self._tls.read(65536):
+            for plain in tls.decrypted():
                 if exchange.receive(plain, stamp_ns, lag_ns):
                     self._exchange_over(exchange)
                     return
-            self._ended(stamp_ns)  # the peer said goodbye
-        except ssl.SSLWantReadError:
-            self._flush_encrypted()
-        except ssl.SSLZeroReturnError:
+        except TlsError as error:
+            self._broken(OSError(errno.EPROTO, str(error)))
+            return
+        if tls.ended:
             self._ended(stamp_ns)
-        except ssl.SSLError as error:
-            self._broken(OSError(errno.EPROTO, f"TLS: {error.reason or error}"))
+        else:
+            self._flush_encrypted(tls)
 
     def _take_proxy_answer(self, data: bytes) -> None:
         answer = self._proxy_answer

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import socket
-import ssl
+from typing import TYPE_CHECKING
 
 from windtunnel import errors
 from windtunnel.loadgen.connection import Endpoint, Proxy
 from windtunnel.wire.control import Address
 from windtunnel.wire.http1 import Origin, Url, parse_url, write_request
+
+if TYPE_CHECKING:
+    import ssl
 
 _OUR_HEADERS = (
     ("content-type", "application/json"),
@@ -81,17 +84,10 @@ class Network:
 
     def _endpoint(self, origin: Origin, addresses: list[Address]) -> Endpoint:
         if origin.scheme == "https" and self._tls is None:
+            from windtunnel.loadgen.tls import tls_context
+
             self._tls = tls_context(insecure=self._insecure)
         return Endpoint(origin, addresses, self._tls if origin.scheme == "https" else None, self._proxy)
-
-
-def tls_context(*, insecure: bool) -> ssl.SSLContext:
-    """The system's certificate authorities, or no check at all."""
-    context = ssl.create_default_context()
-    if insecure:
-        context.check_hostname = False
-        context.verify_mode = ssl.CERT_NONE
-    return context
 
 
 def resolve(origin: Origin) -> list[Address]:
