@@ -41,6 +41,8 @@ def run(arguments: Sequence[str]) -> int:
 
 
 def _benchmark(config: ServeConfig) -> int:
+    # nothing here multiplies matrices, and the threads that numpy's library keeps for it spin beside the load
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if config.output.saved:
         from windtunnel.report.result_file import check_writable
 

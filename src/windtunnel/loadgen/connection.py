@@ -65,7 +65,7 @@ class Endpoint:
         self, origin: Origin, addresses: list[Address], tls: ssl.SSLContext | None, proxy: Proxy | None
     ) -> None:
         self.origin = origin
-        self.addresses = addresses
+        self.addresses = tuple(addresses)
         """Where connections go, in order of preference; the proxy's where there is one."""
         self.tls = tls
         self.proxy = proxy
@@ -74,8 +74,7 @@ class Endpoint:
     def prefer(self, address: Address) -> None:
         """An address has worked: begin with it from now on."""
         if self.addresses[0] is not address:
-            self.addresses.remove(address)
-            self.addresses.insert(0, address)
+            self.addresses = (address, *(other for other in self.addresses if other is not address))
 
 
 class Listener(Protocol):
@@ -92,7 +91,8 @@ class Connection:
     """One connection. It is connecting, busy with one exchange, idle, or closed."""
 
     __slots__ = (
-        "_address_index",
+        "_address",
+        "_addresses",
         "_out",
         "_phase",
         "_poller",
@@ -124,7 +124,8 @@ class Connection:
         self._out = b""
         self._unsent_encrypted = b""
         self._registered = 0
-        self._address_index = 0
+        self._addresses = iter(endpoint.addresses)
+        self._address: Address | None = None
         self._used = False
 
     @property
@@ -156,9 +157,12 @@ class Connection:
             self._sock = None
         self._phase = "closed"
 
-    def _open_next(self) -> None:
-        """Try the next address."""
-        address = self.endpoint.addresses[self._address_index]
+    def _open_next(self, error: OSError | None = None) -> None:
+        """Try the next address; when none is left, `error` is why the last one failed."""
+        address = self._address = next(self._addresses, None)
+        if address is None:
+            self._give_up(connect_failure(self._target, error or OSError(errno.EADDRNOTAVAIL, "no address")))
+            return
         try:
             sock = socket.socket(address.family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
         except OSError as error:
@@ -174,7 +178,7 @@ class Connection:
             code = sock.connect_ex(address.sockaddr)
         except OSError as error:
             code = error.errno or errno.EINVAL
-        if code == 0:
+        if code == 0 or (code == errno.EINPROGRESS and stands(sock)):
             self._connected()
         elif code == errno.EINPROGRESS:
             self._watch(WRITABLE)
@@ -183,11 +187,7 @@ class Connection:
 
     def _connect_failed(self, error: OSError) -> None:
         self.close()
-        self._address_index += 1
-        if self._address_index < len(self.endpoint.addresses) and error.errno not in (errno.EMFILE, errno.ENFILE):
-            self._open_next()
-            return
-        self._give_up(connect_failure(self._target, error))
+        self._open_next(error)
 
     @property
     def _target(self) -> str:
@@ -195,7 +195,8 @@ class Connection:
         return f"proxy {proxy.url.origin}" if proxy is not None else str(self.endpoint.origin)
 
     def _connected(self) -> None:
-        self.endpoint.prefer(self.endpoint.addresses[self._address_index])
+        assert self._address is not None
+        self.endpoint.prefer(self._address)
         if self.endpoint.proxy is not None and self.endpoint.tls is not None:
             self._phase = "proxy"
             authority = f"{self.endpoint.origin.host}:{self.endpoint.origin.port}"
@@ -429,6 +430,15 @@ class Connection:
         if exchange is not None:
             exchange.fail(failure, monotonic_ns())
             self.listener.exchange_over(self, exchange)
+
+
+def stands(sock: socket.socket) -> bool:
+    """The handshake is done. On one machine it often is when connect() says "in progress": no need to wait for that."""
+    try:
+        sock.getpeername()
+    except OSError:
+        return False
+    return True
 
 
 def connect_failure(target: str, error: OSError) -> errors.ConnectFailed:

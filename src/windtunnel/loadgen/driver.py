@@ -25,6 +25,7 @@ from windtunnel.units import NS_PER_MS, NS_PER_S
 from windtunnel.wire.control import Setup, Work
 from windtunnel.wire.http1 import parse_url
 
+_SENDS_A_STEP = 32
 _EVENTS_BETWEEN_SENDS = 32
 _READS_A_SLICE = 64
 _MAX_UNDECODED_READS = 256
@@ -64,6 +65,8 @@ class Driver:
         self._undecoded: deque[Exchange] = deque()
         self._next_sweep_ns = 0
         self._sweep_ns = self._sweep_interval_ns()
+        self._freed = False
+        """A request was over since the last look at what may go."""
         self.in_flight = 0
         self.sent = 0
         self.stopped: str | None = None
@@ -96,7 +99,7 @@ class Driver:
     def step(self, until_ns: int) -> None:
         """Do what is to be done, and wait for more until `until_ns` at the longest."""
         now_ns = monotonic_ns()
-        self._let_go(now_ns)
+        self._let_go(now_ns, _SENDS_A_STEP)
         if self._retries and self._retries[0][0] <= now_ns:
             self._retry_due(now_ns)
         if now_ns >= self._next_sweep_ns:
@@ -111,8 +114,11 @@ class Driver:
             handler = handlers.get(fileno)
             if handler is not None:
                 handler(events)
-            if self._free or count % _EVENTS_BETWEEN_SENDS == 0:
-                self._let_go(monotonic_ns() if self._scheduled else 0)
+            if self._freed:
+                self._freed = False
+                self._let_go(monotonic_ns(), 1)
+            elif self._scheduled and count % _EVENTS_BETWEEN_SENDS == 0:
+                self._let_go(monotonic_ns(), _SENDS_A_STEP)
         if idle_work and (not ready or self._overdue(now_ns)):
             self._do_idle_work()
 
@@ -139,14 +145,13 @@ class Driver:
 
     # --- letting go -------------------------------------------------------------------------------------------
 
-    def _let_go(self, now_ns: int) -> None:
-        """Send what may go. `now_ns` may be 0 where nothing has a schedule."""
+    def _let_go(self, now_ns: int, most: int) -> None:
+        """Send what may go, `most` requests at most: a burst must not keep answers from being read."""
         pending = self._pending
         free = self._free
-        burst = _EVENTS_BETWEEN_SENDS
-        while pending and burst and self.stopped is None and (free is None or free):
+        while pending and most and self.stopped is None and (free is None or free):
             due_ns = self._start_ns + pending[0].due_ns
-            if due_ns > now_ns and (self._scheduled or due_ns > monotonic_ns()):
+            if due_ns > now_ns:
                 return
             freed_ns = free.popleft() if free else None
             if self._scheduled:
@@ -156,7 +161,7 @@ class Driver:
             exchange = Exchange(pending.popleft(), self._setup.dialect, self._setup.streamed, due_ns, ready_ns)
             self.in_flight += 1
             self._send(exchange)
-            burst -= 1
+            most -= 1
 
     def _send(self, exchange: Exchange) -> None:
         exchange.begin_attempt(monotonic_ns())
@@ -196,6 +201,7 @@ class Driver:
 
     def _finish(self, exchange: Exchange) -> None:
         self.in_flight -= 1
+        self._freed = True
         self._routes.pop(exchange.work.index, None)
         if self._free is not None:
             self._free.append(exchange.done_ns)

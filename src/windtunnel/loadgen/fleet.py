@@ -15,19 +15,21 @@ from windtunnel.loadgen.config import ServeConfig
 from windtunnel.wire.control import Load, Message, MessageReader, Start, Stop, Work, write_message
 
 _LOAD_BYTES = 1 << 20
-_STREAMS_A_WORKER = 1000
+_STREAMS_A_WORKER = 500
 _RECEIVE_BYTES = 1 << 20
 
 
 def num_workers(config: ServeConfig) -> int:
-    """As many as were asked for; else one for each thousand streams, and at most one for two processors."""
+    """As many as were asked for; else one for each five hundred streams, and no more than there are processors."""
     cap = config.load.max_concurrency
-    streams = cap if cap is not None else max(config.dataset.num_prompts, 1)
+    streams = max(config.dataset.num_prompts, 1)
+    if cap is not None:
+        streams = min(streams, cap)
     if config.load.request_rate is not None and cap is None:
         streams = min(streams, _STREAMS_A_WORKER)
     wanted = config.load.workers
     if wanted is None:
-        wanted = min(ceil(streams / _STREAMS_A_WORKER), max(1, (os.cpu_count() or 1) // 2))
+        wanted = min(ceil(streams / _STREAMS_A_WORKER), os.cpu_count() or 1)
     return max(1, min(wanted, streams))
 
 
