@@ -8,8 +8,9 @@ Docs are generated from this module (`docs/reference/errors.md`); a class withou
 
 from __future__ import annotations
 
-import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, ClassVar
 
 EXIT_OK = 0
@@ -31,6 +32,8 @@ class WindtunnelError(Exception):
     """What happened, as a template over the fields."""
     way_out: ClassVar[str] = ""
     """What to do, as a template over the fields."""
+    cases: ClassVar[Mapping[str, str]] = {}
+    """Such templates by `case`, where what to do depends on it; in a case that is none of them, `way_out`."""
 
     def __post_init__(self) -> None:
         super().__init__(self.message)
@@ -46,9 +49,14 @@ class WindtunnelError(Exception):
         return " ".join(self.happened.format(**self._values()).split())
 
     @property
+    def case(self) -> str:
+        """Which of `cases` this is."""
+        return ""
+
+    @property
     def advice(self) -> str:
-        """The way out, with its values."""
-        return self.way_out.format(**self._values())
+        """The way out of the case at hand, with its values."""
+        return self.cases.get(self.case, self.way_out).format(**self._values())
 
     def _values(self) -> dict[str, Any]:
         return {f.name: "?" if (value := getattr(self, f.name)) is None else value for f in fields(self)}
@@ -67,11 +75,11 @@ class WindtunnelError(Exception):
 class ConfigurationError(WindtunnelError):
     """A flag, file or combination makes no sense. It is found before any request is sent."""
 
-    code: ClassVar[str] = "WT-CONFIG"
-    family: ClassVar[str] = "configuration"
-    exit_code: ClassVar[int] = EXIT_USAGE
-    happened: ClassVar[str] = "{where}: {problem}"
-    way_out: ClassVar[str] = "{remedy}"
+    code = "WT-CONFIG"
+    family = "configuration"
+    exit_code = EXIT_USAGE
+    happened = "{where}: {problem}"
+    way_out = "{remedy}"
 
     where: str
     """The flag, file or line that is wrong."""
@@ -83,11 +91,11 @@ class ConfigurationError(WindtunnelError):
 class UnknownFlag(WindtunnelError):
     """A flag is neither vLLM's nor windtunnel's."""
 
-    code: ClassVar[str] = "WT-CONFIG-UNKNOWN-FLAG"
-    family: ClassVar[str] = "configuration"
-    exit_code: ClassVar[int] = EXIT_USAGE
-    happened: ClassVar[str] = "unknown flag {flag}{suggestion}"
-    way_out: ClassVar[str] = "`windtunnel {command} --help` lists all flags."
+    code = "WT-CONFIG-UNKNOWN-FLAG"
+    family = "configuration"
+    exit_code = EXIT_USAGE
+    happened = "unknown flag {flag}{suggestion}"
+    way_out = "`windtunnel {command} --help` lists all flags."
 
     flag: str
     command: str
@@ -98,11 +106,11 @@ class UnknownFlag(WindtunnelError):
 class NotYet(WindtunnelError):
     """A flag of vLLM's is known, but what it asks for is not built yet. Nothing was sent."""
 
-    code: ClassVar[str] = "WT-CONFIG-NOT-YET"
-    family: ClassVar[str] = "configuration"
-    exit_code: ClassVar[int] = EXIT_USAGE
-    happened: ClassVar[str] = "{what}: not yet"
-    way_out: ClassVar[str] = "Nothing was sent. {instead}"
+    code = "WT-CONFIG-NOT-YET"
+    family = "configuration"
+    exit_code = EXIT_USAGE
+    happened = "{what}: not yet"
+    way_out = "Nothing was sent. {instead}"
 
     what: str
     instead: str = "Leave it out, or use vLLM's own client for this run."
@@ -112,11 +120,11 @@ class NotYet(WindtunnelError):
 class DatasetError(WindtunnelError):
     """A dataset's file holds something that can't be used as a request. Names the line."""
 
-    code: ClassVar[str] = "WT-CONFIG-DATASET"
-    family: ClassVar[str] = "configuration"
-    exit_code: ClassVar[int] = EXIT_USAGE
-    happened: ClassVar[str] = "{path}{at}: {problem}"
-    way_out: ClassVar[str] = "{remedy}"
+    code = "WT-CONFIG-DATASET"
+    family = "configuration"
+    exit_code = EXIT_USAGE
+    happened = "{path}{at}: {problem}"
+    way_out = "{remedy}"
 
     path: str
     problem: str
@@ -131,11 +139,11 @@ class DatasetError(WindtunnelError):
 class MissingExtra(WindtunnelError):
     """A feature needs a library that the base installation doesn't bring."""
 
-    code: ClassVar[str] = "WT-CONFIG-EXTRA"
-    family: ClassVar[str] = "configuration"
-    exit_code: ClassVar[int] = EXIT_USAGE
-    happened: ClassVar[str] = "{feature} needs the package {package}, which is not installed"
-    way_out: ClassVar[str] = "pip install 'windtunnel[{extra}]'"
+    code = "WT-CONFIG-EXTRA"
+    family = "configuration"
+    exit_code = EXIT_USAGE
+    happened = "{feature} needs the package {package}, which is not installed"
+    way_out = "pip install 'windtunnel[{extra}]'"
 
     feature: str
     package: str
@@ -149,10 +157,10 @@ class MissingExtra(WindtunnelError):
 class EndpointNotReady(WindtunnelError):
     """The target did not answer as it should within the time allowed. Says for how long, and the last reason."""
 
-    code: ClassVar[str] = "WT-NOT-READY"
-    family: ClassVar[str] = "endpoint not ready"
-    happened: ClassVar[str] = "{url} was not ready after {waited_s:.1f} s: {reason}"
-    way_out: ClassVar[str] = (
+    code = "WT-NOT-READY"
+    family = "endpoint not ready"
+    happened = "{url} was not ready after {waited_s:.1f} s: {reason}"
+    way_out = (
         "Is the server up, and the address right? A server that is still loading its model needs a longer "
         "--ready-check-timeout-sec."
     )
@@ -169,7 +177,7 @@ class EndpointNotReady(WindtunnelError):
 class RequestFailure(WindtunnelError):
     """How a request can fail. `state` is the word for it in tables and result files."""
 
-    family: ClassVar[str] = "http"
+    family = "http"
     state: ClassVar[str] = ""
 
 
@@ -177,47 +185,72 @@ class RequestFailure(WindtunnelError):
 class ConnectFailed(RequestFailure):
     """No connection to the server: refused, reset, unreachable, not found by DNS, or TLS did not agree."""
 
-    code: ClassVar[str] = "WT-HTTP-CONNECT"
-    state: ClassVar[str] = "connect"
-    happened: ClassVar[str] = "no connection to {target} ({phase}): {reason}"
-    way_out: ClassVar[str] = (
-        "refused: is the server up on this address? dns: check the host's name. tls: --insecure skips the check of "
-        "a self-signed certificate. reset: the server, or a proxy before it, drops connections under load."
-    )
+    code = "WT-HTTP-CONNECT"
+    state = "connect"
+    happened = "no connection to {target} ({phase}): {reason}"
+    way_out = "Check that the server can be reached from this machine."
+    cases: ClassVar[Mapping[str, str]] = {
+        "refused": "Is the server up, and is this its address and port?",
+        "dns": "Check the host's name in --base-url or --host.",
+        "tls": "Is this an http server? Then write http:// instead of https://. If its certificate is self-signed, "
+        "--insecure skips the check.",
+        "reset": "The server, or a proxy before it, drops connections: see its log; under load, lower "
+        "--max-concurrency or --request-rate.",
+        "unreachable": "Check the address, the network, and the firewalls between this machine and the server.",
+        "local": "This machine is at its own limit: raise `ulimit -n`, or lower --max-concurrency.",
+        "proxy": "Check --proxy: is it this proxy's address, and does the proxy let connections to the server through?",
+    }
 
     target: str
     phase: str
-    """`dns`, `refused`, `reset`, `unreachable`, `tls` or `proxy`."""
+    """`dns`, `refused`, `reset`, `unreachable`, `tls`, `proxy`, or `local`: this machine is at a limit of its own."""
     reason: str
+
+    @property
+    def case(self) -> str:
+        """The phase."""
+        return self.phase
 
 
 @dataclass(eq=False)
 class HttpStatus(RequestFailure):
     """The server answered with a status other than 200. Keeps the body's first KB and Retry-After."""
 
-    code: ClassVar[str] = "WT-HTTP-STATUS"
-    state: ClassVar[str] = "http_status"
-    happened: ClassVar[str] = "HTTP {status} {reason}: {body}"
-    way_out: ClassVar[str] = (
-        "4xx: the request is not what the server takes (model name, endpoint, key, context length): its body says "
-        "which. 429 and 503: the server sheds load; lower --max-concurrency or --request-rate, or add --retries. "
-        "Other 5xx: see the server's log."
-    )
+    code = "WT-HTTP-STATUS"
+    state = "http_status"
+    happened = "HTTP {status} {reason}: {body}"
+    way_out = "Only 200 brings an answer: do --base-url and --endpoint name the API itself?"
+    cases: ClassVar[Mapping[str, str]] = {
+        "400, 422": "The body says what the server does not accept: often a prompt that is too long for the model "
+        "(--input-len, --output-len, --max-model-len), or a field that it doesn't know (--extra-body, --backend).",
+        "401, 403": "The server wants another key: set OPENAI_API_KEY, or give --header Authorization='Bearer …'.",
+        "404": "The server knows no such path or no such model: check --base-url, --endpoint and --model.",
+        "429": "The server limits requests: lower --max-concurrency or --request-rate, or add --retries.",
+        "503": "The server is overloaded or still loading: lower --max-concurrency or --request-rate, add --retries, "
+        "or wait for it with --ready-check-timeout-sec.",
+        "other 4xx": "The request is not what the server accepts: the body may say why.",
+        "other 5xx": "The server, or a gateway before it, failed: see its log.",
+    }
 
     status: int
     reason: str
     body: str
     retry_after_s: float | None = None
 
+    @property
+    def case(self) -> str:
+        """The status, or its class."""
+        return next((case for case in self.cases if str(self.status) in case), f"other {self.status // 100}xx")
+
 
 @dataclass(eq=False)
 class TimedOut(RequestFailure):
     """Nothing came in the time allowed for a phase: connect, first_token, stall or total."""
 
-    code: ClassVar[str] = "WT-HTTP-TIMEOUT"
-    state: ClassVar[str] = "timeout"
-    happened: ClassVar[str] = "{phase} timeout: {waited_s:.3g} s without {missing}, after {tokens} tokens"
-    way_out: ClassVar[str] = (
+    code = "WT-HTTP-TIMEOUT"
+    state = "timeout"
+    happened = "{phase} timeout: {waited_s:.3g} s without {missing}, after {tokens} tokens"
+    way_out = (
         "If the server may be this slow, raise {flag}. Otherwise it hangs: see its log, and whether it answers others."
     )
 
@@ -232,12 +265,10 @@ class TimedOut(RequestFailure):
 class Disconnected(RequestFailure):
     """The connection broke while an answer was due: before its first byte, or with an error in mid-stream."""
 
-    code: ClassVar[str] = "WT-HTTP-DISCONNECT"
-    state: ClassVar[str] = "disconnect"
-    happened: ClassVar[str] = "the connection broke {where}: {reason}"
-    way_out: ClassVar[str] = (
-        "The server, or a proxy between, closed it: look for restarts, crashes and idle timeouts there."
-    )
+    code = "WT-HTTP-DISCONNECT"
+    state = "disconnect"
+    happened = "the connection broke {where}: {reason}"
+    way_out = "The server, or a proxy between, closed it: look for restarts, crashes and idle timeouts there."
 
     where: str
     """`before the first byte`, or `after N tokens`."""
@@ -248,12 +279,10 @@ class Disconnected(RequestFailure):
 class Truncated(RequestFailure):
     """The stream ended without a finish reason: what came is a part of the answer, though the end looked clean."""
 
-    code: ClassVar[str] = "WT-HTTP-TRUNCATED"
-    state: ClassVar[str] = "truncated"
-    happened: ClassVar[str] = "the stream ended without a finish reason after {tokens} tokens ({end})"
-    way_out: ClassVar[str] = (
-        "A server or proxy that dies or times out in mid-answer does this. Other clients count it as success."
-    )
+    code = "WT-HTTP-TRUNCATED"
+    state = "truncated"
+    happened = "the stream ended without a finish reason after {tokens} tokens ({end})"
+    way_out = "A server or proxy that dies or times out in mid-answer does this. Other clients count it as success."
 
     tokens: int
     end: str
@@ -264,10 +293,10 @@ class Truncated(RequestFailure):
 class Cancelled(RequestFailure):
     """We stopped the request ourselves: the run was interrupted."""
 
-    code: ClassVar[str] = "WT-HTTP-CANCELLED"
-    state: ClassVar[str] = "cancelled"
-    happened: ClassVar[str] = "cancelled by {why} after {tokens} tokens"
-    way_out: ClassVar[str] = "Let the run end by itself to have this request's figures."
+    code = "WT-HTTP-CANCELLED"
+    state = "cancelled"
+    happened = "cancelled by {why} after {tokens} tokens"
+    way_out = "Nothing needs fixing: the run was stopped, and this request with it."
 
     why: str
     tokens: int
@@ -277,10 +306,10 @@ class Cancelled(RequestFailure):
 class RedirectRefused(RequestFailure):
     """The server redirects in a way that can't be followed: too often, or to something that is no http address."""
 
-    code: ClassVar[str] = "WT-HTTP-REDIRECT"
-    state: ClassVar[str] = "http_status"
-    happened: ClassVar[str] = "HTTP {status} to {location!r}: {problem}"
-    way_out: ClassVar[str] = "Give the final address as --base-url."
+    code = "WT-HTTP-REDIRECT"
+    state = "http_status"
+    happened = "HTTP {status} to {location!r}: {problem}"
+    way_out = "Give the final address as --base-url."
 
     status: int
     location: str
@@ -294,11 +323,11 @@ class RedirectRefused(RequestFailure):
 class MalformedResponse(RequestFailure):
     """HTTP, SSE, JSON or schema of an answer is broken. Says what, where, and the bytes around it."""
 
-    code: ClassVar[str] = "WT-MALFORMED"
-    family: ClassVar[str] = "malformed response"
-    state: ClassVar[str] = "malformed"
-    happened: ClassVar[str] = "malformed {layer} at byte {offset} of the {part}: {problem}; near {excerpt}"
-    way_out: ClassVar[str] = (
+    code = "WT-MALFORMED"
+    family = "malformed response"
+    state = "malformed"
+    happened = "malformed {layer} at byte {offset} of the {part}: {problem}; near {excerpt}"
+    way_out = (
         "Is --endpoint the right one for this --backend? If so, the server or a proxy between sends what OpenAI's API "
         "does not."
     )
@@ -306,7 +335,7 @@ class MalformedResponse(RequestFailure):
     layer: str
     """`http`, `sse`, `json` or `schema`."""
     part: str
-    """`response`, or `event N`."""
+    """`response`, or `stream, event N`, counted from 1."""
     offset: int
     problem: str
     excerpt: str
@@ -319,11 +348,11 @@ class MalformedResponse(RequestFailure):
 class BackendError(RequestFailure):
     """The server answered 200 and then said in the answer itself that it failed."""
 
-    code: ClassVar[str] = "WT-BACKEND"
-    family: ClassVar[str] = "backend"
-    state: ClassVar[str] = "in_band_error"
-    happened: ClassVar[str] = "the server reported after {tokens} tokens: {error}"
-    way_out: ClassVar[str] = "The words are the server's: its log has the rest."
+    code = "WT-BACKEND"
+    family = "backend"
+    state = "in_band_error"
+    happened = "the server reported after {tokens} tokens: {error}"
+    way_out = "The words are the server's: its log has the rest."
 
     error: str
     tokens: int
@@ -336,11 +365,11 @@ class BackendError(RequestFailure):
 class TokenizerError(WindtunnelError):
     """The tokenizer can't be loaded or used."""
 
-    code: ClassVar[str] = "WT-TOKENIZER"
-    family: ClassVar[str] = "tokenizer"
-    exit_code: ClassVar[int] = EXIT_USAGE
-    happened: ClassVar[str] = "tokenizer {tokenizer}: {problem}"
-    way_out: ClassVar[str] = "{remedy}"
+    code = "WT-TOKENIZER"
+    family = "tokenizer"
+    exit_code = EXIT_USAGE
+    happened = "tokenizer {tokenizer}: {problem}"
+    way_out = "{remedy}"
 
     tokenizer: str
     problem: str
@@ -351,13 +380,13 @@ class TokenizerError(WindtunnelError):
 class TokenCountMismatch(WindtunnelError):
     """The server counts a prompt's tokens otherwise than the tokenizer that made it."""
 
-    code: ClassVar[str] = "WT-TOKENIZER-MISMATCH"
-    family: ClassVar[str] = "tokenizer"
-    happened: ClassVar[str] = (
+    code = "WT-TOKENIZER-MISMATCH"
+    family = "tokenizer"
+    happened = (
         "the server counts other lengths than {tokenizer} for {mismatched} of {checked} prompts: "
         "{expected} were asked, the server counts {counted}"
     )
-    way_out: ClassVar[str] = "Give the server's tokenizer with --tokenizer, or send token ids with --prompt-token-ids."
+    way_out = "Give the server's tokenizer with --tokenizer, or send token ids with --prompt-token-ids."
 
     tokenizer: str
     checked: int
@@ -370,13 +399,11 @@ class TokenCountMismatch(WindtunnelError):
 class TokenizeUnavailable(WindtunnelError):
     """The server has no usable /tokenize or /detokenize: any 4xx, since a gateway may say 400 for 404."""
 
-    code: ClassVar[str] = "WT-TOKENIZE-UNAVAILABLE"
-    family: ClassVar[str] = "tokenize unavailable"
-    exit_code: ClassVar[int] = EXIT_USAGE
-    happened: ClassVar[str] = "{url} is not available: {reason}"
-    way_out: ClassVar[str] = (
-        "Prompt lengths are not verified against the server; the usage that it reports is compared after the run."
-    )
+    code = "WT-TOKENIZE-UNAVAILABLE"
+    family = "tokenize unavailable"
+    exit_code = EXIT_USAGE
+    happened = "{url} is not available: {reason}"
+    way_out = "Prompt lengths are not verified against the server; the usage that it reports is compared after the run."
 
     url: str
     reason: str
@@ -389,10 +416,10 @@ class TokenizeUnavailable(WindtunnelError):
 class FileError(WindtunnelError):
     """A result, journal or dataset can't be read or written: what, where, why, and where the data is safe."""
 
-    code: ClassVar[str] = "WT-IO"
-    family: ClassVar[str] = "io"
-    happened: ClassVar[str] = "can't {operation} {path}: {reason}"
-    way_out: ClassVar[str] = "{remedy}"
+    code = "WT-IO"
+    family = "io"
+    happened = "can't {operation} {path}: {reason}"
+    way_out = "{remedy}"
 
     operation: str
     path: str
@@ -404,11 +431,11 @@ class FileError(WindtunnelError):
 class RunNotFound(WindtunnelError):
     """No run of that name is in the runs folder."""
 
-    code: ClassVar[str] = "WT-IO-NO-RUN"
-    family: ClassVar[str] = "io"
-    exit_code: ClassVar[int] = EXIT_USAGE
-    happened: ClassVar[str] = "no run {run} in {folder}{suggestion}"
-    way_out: ClassVar[str] = "`windtunnel runs list` shows what is there."
+    code = "WT-IO-NO-RUN"
+    family = "io"
+    exit_code = EXIT_USAGE
+    happened = "no run {run} in {folder}{suggestion}"
+    way_out = "`windtunnel runs list` shows what is there."
 
     run: str
     folder: str
@@ -416,13 +443,26 @@ class RunNotFound(WindtunnelError):
 
 
 @dataclass(eq=False)
+class RunGoesOn(WindtunnelError):
+    """A run that is going on can't be removed or recovered."""
+
+    code = "WT-IO-RUN-GOES-ON"
+    family = "io"
+    exit_code = EXIT_USAGE
+    happened = "run {run} is still going on"
+    way_out = "Wait until it ends, or end it with Ctrl-C or SIGTERM: it then reports what it has."
+
+    run: str
+
+
+@dataclass(eq=False)
 class JournalError(WindtunnelError):
     """A journal can't be understood: not ours, newer than we are, or without a header."""
 
-    code: ClassVar[str] = "WT-IO-JOURNAL"
-    family: ClassVar[str] = "io"
-    happened: ClassVar[str] = "{path}, line {line}: {problem}"
-    way_out: ClassVar[str] = "{remedy}"
+    code = "WT-IO-JOURNAL"
+    family = "io"
+    happened = "{path}, line {line}: {problem}"
+    way_out = "{remedy}"
 
     path: str
     line: int
@@ -437,10 +477,10 @@ class JournalError(WindtunnelError):
 class WorkerLost(WindtunnelError):
     """A worker process of the load generator ended before its work was done."""
 
-    code: ClassVar[str] = "WT-WORKER-LOST"
-    family: ClassVar[str] = "io"
-    happened: ClassVar[str] = "load worker {worker} ended early ({how}); {lost} of its requests have no result"
-    way_out: ClassVar[str] = (
+    code = "WT-WORKER-LOST"
+    family = "io"
+    happened = "load worker {worker} ended early ({how}); {lost} of its requests have no result"
+    way_out = (
         "What finished is in the journal: {journal}. Out of memory? Fewer --workers, or a lower --max-concurrency."
     )
 
@@ -454,11 +494,12 @@ class WorkerLost(WindtunnelError):
 class TargetLost(WindtunnelError):
     """The embedded target did not start, or ended."""
 
-    code: ClassVar[str] = "WT-TARGET-LOST"
-    family: ClassVar[str] = "endpoint not ready"
-    happened: ClassVar[str] = "the embedded target {what}: {reason}"
-    way_out: ClassVar[str] = (
-        "Its own words stand above. `windtunnel bench serve --help` shows how --embedded is written."
+    code = "WT-TARGET-LOST"
+    family = "endpoint not ready"
+    happened = "the embedded target {what}: {reason}"
+    way_out = (
+        "Its own words stand above. What can be written after --embedded: `windtunnel bench serve --embedded help`, or "
+        "docs/reference/embedded.md."
     )
 
     what: str
@@ -469,28 +510,27 @@ class TargetLost(WindtunnelError):
 class UnsupportedPlatform(WindtunnelError):
     """windtunnel's load generator needs Linux (epoll, kernel receive stamps)."""
 
-    code: ClassVar[str] = "WT-PLATFORM"
-    family: ClassVar[str] = "configuration"
-    exit_code: ClassVar[int] = EXIT_USAGE
-    happened: ClassVar[str] = "windtunnel runs on Linux; this is {platform}"
-    way_out: ClassVar[str] = "Run it in a Linux machine or container near the server."
+    code = "WT-PLATFORM"
+    family = "configuration"
+    exit_code = EXIT_USAGE
+    happened = "windtunnel runs on Linux; this is {platform}"
+    way_out = "Run it in a Linux machine or container near the server."
 
     platform: str
 
 
 def classes() -> list[type[WindtunnelError]]:
     """Every class that has a code, in the order of this file."""
+    return [c for c in globals().values() if isinstance(c, type) and issubclass(c, WindtunnelError) and c.code]
 
-    def below(cls: type[WindtunnelError]) -> list[type[WindtunnelError]]:
-        return [c for sub in cls.__subclasses__() for c in (sub, *below(sub))]
 
-    found = [c for c in below(WindtunnelError) if c.code]
-    return sorted(found, key=lambda c: list(globals()).index(c.__name__) if c.__name__ in globals() else 10**6)
+@cache
+def _by_code() -> dict[str, type[WindtunnelError]]:
+    return {cls.code: cls for cls in classes()}
 
 
 def from_facts(code: str, facts: dict[str, Any]) -> WindtunnelError:
     """The error that was written as `(code, facts)`; facts of a newer version that we don't know are left out."""
-    by_code = {c.code: c for c in classes()}
-    cls = by_code[code]
-    known = {f.name for f in dataclasses.fields(cls)}
+    cls = _by_code()[code]
+    known = {f.name for f in fields(cls)}
     return cls(**{name: value for name, value in facts.items() if name in known})

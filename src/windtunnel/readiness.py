@@ -7,6 +7,7 @@ kernel's timers, so the last stretch before an instant is waited for there.
 
 from __future__ import annotations
 
+import resource
 import select
 import selectors
 from collections.abc import Callable
@@ -80,3 +81,13 @@ class PreciseSelector(selectors.EpollSelector):
                 return []
             timeout = 0
         return super().select(timeout)
+
+
+def raise_descriptor_limit() -> None:
+    """Connections are descriptors: let this process have as many as the system lets it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != hard:
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+        except (ValueError, OSError):
+            pass  # some systems name a hard limit that they don't grant

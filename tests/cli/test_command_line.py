@@ -155,7 +155,7 @@ def test_main_returns_its_exit_code(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert main(["bench", "serve", "--help=seed"]) == 0
     assert main(["bench", "serve", "--port", "x"]) == 2
-    assert "--port: 'x' is no whole number" in capsys.readouterr().err
+    assert "--port: 'x' is not a whole number" in capsys.readouterr().err
 
 
 def test_a_result_that_can_t_be_written_is_found_before_anything_is_sent(tmp_path: Path) -> None:

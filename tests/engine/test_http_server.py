@@ -23,7 +23,8 @@ from tests.engine.serving import (
     read_until,
     request_bytes,
 )
-from windtunnel.engine.server import Exchange, HttpServer, new_event_loop, raise_descriptor_limit
+from windtunnel.engine.server import Exchange, HttpServer, new_event_loop
+from windtunnel.readiness import raise_descriptor_limit
 
 
 def echo(exchange: Exchange) -> None:

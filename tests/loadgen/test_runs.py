@@ -25,9 +25,9 @@ def make(folder: Path, name: str, *, finished: bool) -> Path:
 def test_runs_are_listed_oldest_first_with_whether_they_finished(tmp_path: Path) -> None:
     make(tmp_path, "20260102-000000-aaaa", finished=False)
     make(tmp_path, "20260101-000000-bbbb", finished=True)
-    assert [(run.run_id[:8], run.finished) for run in runs.list_runs(tmp_path)] == [
-        ("20260101", True),
-        ("20260102", False),
+    assert [(run.run_id[:8], run.state) for run in runs.list_runs(tmp_path)] == [
+        ("20260101", "finished"),
+        ("20260102", "unfinished"),
     ]
 
 
@@ -58,7 +58,7 @@ def test_a_run_is_found_by_the_beginning_of_its_name_or_by_its_path(tmp_path: Pa
 def test_an_ambiguous_or_unknown_name_is_refused_with_what_is_near(tmp_path: Path) -> None:
     make(tmp_path, "20260101-a", finished=True)
     make(tmp_path, "20260101-b", finished=True)
-    with pytest.raises(errors.RunNotFound, match="20260101-a or 20260101-b"):
+    with pytest.raises(errors.RunNotFound, match="2 begin so"):
         runs.find_run(tmp_path, "20260101")
     with pytest.raises(errors.RunNotFound, match="did you mean 20260101-"):
         runs.find_run(tmp_path, "20260101_a")
@@ -78,3 +78,15 @@ def test_the_default_folder_follows_the_rule_for_state(monkeypatch: pytest.Monke
     monkeypatch.setenv("XDG_STATE_HOME", "relative")
     monkeypatch.setenv("HOME", str(tmp_path))
     assert runs.default_folder() == tmp_path / ".local" / "state" / "windtunnel" / "runs"
+
+
+def test_a_run_that_goes_on_is_told_as_such_and_can_not_be_removed(tmp_path: Path) -> None:
+    path = make(tmp_path, "a", finished=False)
+    journal = JournalWriter(path / FILE_NAME)
+    journal.lock()
+    with pytest.raises(errors.RunGoesOn):
+        runs.refuse_running(runs.find_run(tmp_path, "a"))
+    with pytest.raises(errors.RunNotFound):
+        runs.find_run(tmp_path, None, unfinished=True)
+    journal.close()
+    assert runs.find_run(tmp_path, "a").state == "unfinished"

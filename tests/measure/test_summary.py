@@ -142,7 +142,7 @@ def test_more_failures_than_allowed_make_the_run_invalid() -> None:
 
 def test_requests_cancelled_by_an_interrupt_are_no_failures_of_the_server() -> None:
     records = [answered(0), *(failed(i, Cancelled("SIGINT", 1)) for i in range(1, 9))]
-    found = summary(records, None, end(reason="SIGINT", num_unsent=4))
+    found = summary(records, None, end(reason="SIGINT", num_without_result=4))
     assert found.invalid == []
     assert (
         note(found, "interrupted") == "The run is not complete (ended by SIGINT): 8 requests cancelled, 4 never sent."
@@ -177,6 +177,18 @@ def test_the_turnaround_of_a_closed_loop_is_told_and_not_judged() -> None:
     assert found.invalid == []
     assert "90 ms" in (note(found, "turnaround") or "")
     assert found.instrument.closed_loop
+
+
+def test_chunks_that_a_late_client_read_together_make_a_run_invalid() -> None:
+    def lumped(lag_ms: float, lumps: int) -> Summary:
+        lump = {"gaps": (0.0, 20.0), "reads": 2, "read_lag_ns": round(lag_ms * MS)}
+        records = [answered(i, **(lump if i < lumps else {})) for i in range(10)]  # 30 chunks in all
+        return summary(records, facts(max_concurrency=2))
+
+    assert checks(lumped(72.0, 4)) == ["read_together"]
+    assert checks(lumped(72.0, 3)) == []  # a tenth is borne
+    assert checks(lumped(4.9, 10)) == []  # the server sent them together
+    assert lumped(72.0, 4).instrument.num_chunks_merged_by_client == 4
 
 
 # --- what else to know ------------------------------------------------------------------------------------------

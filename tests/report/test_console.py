@@ -96,7 +96,7 @@ def test_a_run_in_which_nothing_completed_says_so_and_shows_no_latency() -> None
 
 
 def test_a_run_without_records_has_a_report() -> None:
-    text = block([], end=structs.replace(END, end_ns=END.start_ns, reason="SIGINT", num_unsent=16))
+    text = block([], end=structs.replace(END, end_ns=END.start_ns, reason="SIGINT", num_without_result=16))
     assert "0 requests cancelled, 16 never sent" in text and "nothing arrived" in text
 
 

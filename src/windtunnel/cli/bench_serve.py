@@ -54,7 +54,9 @@ def _benchmark(config: ServeConfig) -> int:
     from windtunnel.engine.process import EmbeddedTarget
 
     with EmbeddedTarget.start(config.target.embedded or "paced") as target:
-        return _benchmark_at(config, target.url)
+        code = _benchmark_at(config, target.url)
+        target.check()
+    return code
 
 
 def _benchmark_at(config: ServeConfig, base_url: str) -> int:

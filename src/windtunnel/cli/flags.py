@@ -46,7 +46,7 @@ GROUPS = {
     "target": "where requests go",
     "what is sent": "datasets and their lengths",
     "tokenizer": "who counts tokens",
-    "load": "when requests go, and how many at a time",
+    "load": "when requests are sent, and how many are in flight",
     "sampling": "what is asked of the server beside the prompt",
     "timeouts": "seconds, or 250ms, 10s, 2min",
     "output": "what is printed and saved",
@@ -127,7 +127,7 @@ _BUILT = (
         "--backend", _TARGET, NAME, "openai", "The API that is spoken: completions, or chat (openai-chat).",
         choices=BACKENDS, later=BACKENDS_LATER,
     ),
-    Flag("--model", _TARGET, NAME, None, "Name of the model. Without it: the first of the server's /v1/models."),
+    Flag("--model", _TARGET, NAME, None, "Name of the model. Without it: the first that /v1/models lists."),
     Flag("--served-model-name", _TARGET, NAME, None, "What requests call the model, where that is not --model."),
     Flag(
         "--header", _TARGET, KEY_VALUE, None,
@@ -140,7 +140,7 @@ _BUILT = (
         nargs="+",
     ),
     Flag(
-        "--lora-assignment", _TARGET, NAME, "random", "How adapters are dealt to requests.",
+        "--lora-assignment", _TARGET, NAME, "random", "How adapters are assigned to requests.",
         choices=("random", "round-robin"),
     ),
     # what is sent
@@ -151,11 +151,11 @@ _BUILT = (
     ),
     Flag("--dataset-path", _SENT, PATH, None, "The dataset's file."),
     Flag("--num-prompts", _SENT, POSITIVE, 1000, "Number of requests."),
-    Flag("--seed", _SENT, SEED, 0, "Of all chance: prompts, lengths, order, arrivals."),
+    Flag("--seed", _SENT, SEED, 0, "Seeds everything random: prompts, lengths, order, arrivals."),
     Flag("--input-len", _SENT, TOKENS, None, "Prompt length; means --random-input-len."),
     Flag("--output-len", _SENT, ANSWER_TOKENS, None, "Answer length, for any dataset."),
     Flag("--random-input-len", _SENT, TOKENS, 1024, "Prompt length, as the server counts it."),
-    Flag("--random-output-len", _SENT, TOKENS, 128, "Answer length that is asked for."),
+    Flag("--random-output-len", _SENT, TOKENS, 128, "Requested answer length."),
     Flag("--random-prefix-len", _SENT, TOKENS_OR_NONE, 0, "Length of a prefix that all prompts share."),
     Flag(
         "--random-range-ratio", _SENT, RATIO, 0.0, "Lengths vary evenly from length × (1 − R) to length × (1 + R); "
@@ -195,7 +195,7 @@ _BUILT = (
         "--burstiness", _LOAD, BURSTINESS, 1.0, "Shape of the gamma distribution of the gaps between requests: "
         "1 is a Poisson process, less is burstier, more is more even, inf makes them all alike.",
     ),
-    Flag("--max-concurrency", _LOAD, POSITIVE, None, "At most so many requests at a time."),
+    Flag("--max-concurrency", _LOAD, POSITIVE, None, "Maximum number of requests in flight."),
     Flag(
         "--ramp-up-strategy", _LOAD, NAME, None, "Let the request rate grow over the run, instead of --request-rate.",
         choices=("linear", "exponential"),
@@ -213,7 +213,7 @@ _BUILT = (
     Flag("--presence-penalty", _SAMPLING, FLOAT, None, "Penalty for a token that was generated."),
     Flag("--repetition-penalty", _SAMPLING, FLOAT, None, "Factor for tokens of prompt and answer."),
     Flag(
-        "--ignore-eos", _SAMPLING, SWITCH, False, "Go on to the asked length whatever the model says. Always on with "
+        "--ignore-eos", _SAMPLING, SWITCH, False, "Generate the requested number of tokens, even past an end-of-sequence token. Always on with "
         "random prompts.",
     ),
     Flag("--logprobs", _SAMPLING, COUNT, None, "Log probabilities for each token."),
@@ -225,13 +225,13 @@ _BUILT = (
         "--no-stream", _SAMPLING, SWITCH, False, "Ask for whole answers instead of streams; TTFT and ITL are left out.",
         PYTHON,
     ),
-    Flag("--request-id-prefix", _SAMPLING, TEXT, None, "Begins each request's id. Without it: bench-XXXXXXXX-."),
+    Flag("--request-id-prefix", _SAMPLING, TEXT, None, "Prefix of each request's id. Without it: bench-XXXXXXXX-."),
     # timeouts
-    Flag("--ready-check-timeout-sec", _TIMEOUTS, WAIT, 0.0, "Wait so long for the server to be ready; 0: don't."),
-    Flag("--connect-timeout-s", _TIMEOUTS, TIMEOUT, 10.0, "To have a connection, TLS included.", OURS),
-    Flag("--first-token-timeout-s", _TIMEOUTS, TIMEOUT, 600.0, "From sending a request to its first token.", OURS),
-    Flag("--stall-timeout-s", _TIMEOUTS, TIMEOUT, 120.0, "From one token to the next.", OURS),
-    Flag("--request-timeout-s", _TIMEOUTS, TIMEOUT, 21600.0, "For a whole request.", OURS),
+    Flag("--ready-check-timeout-sec", _TIMEOUTS, WAIT, 0.0, "Wait up to this long for the server to be ready; 0: don't wait."),
+    Flag("--connect-timeout-s", _TIMEOUTS, TIMEOUT, 10.0, "Time to establish a connection, TLS included.", OURS),
+    Flag("--first-token-timeout-s", _TIMEOUTS, TIMEOUT, 600.0, "Longest time from sending a request to its first token.", OURS),
+    Flag("--stall-timeout-s", _TIMEOUTS, TIMEOUT, 120.0, "Longest time from one token to the next.", OURS),
+    Flag("--request-timeout-s", _TIMEOUTS, TIMEOUT, 21600.0, "Longest time for a whole request.", OURS),
     # output
     Flag(
         "--percentile-metrics", _OUTPUT, LIST, None, "Metrics whose percentiles are shown. Without it: ttft,tpot,itl.",
@@ -244,21 +244,21 @@ _BUILT = (
         nargs="+", metavar="METRIC:MS",
     ),
     Flag("--save-result", _OUTPUT, SWITCH, False, "Write the result as a JSON file, in vLLM's format."),
-    Flag("--save-detailed", _OUTPUT, SWITCH, False, "With what each request measured."),
-    Flag("--append-result", _OUTPUT, SWITCH, False, "Add the result to a file, as one more line of JSON."),
+    Flag("--save-detailed", _OUTPUT, SWITCH, False, "Include per-request measurements in the result file."),
+    Flag("--append-result", _OUTPUT, SWITCH, False, "Append the result to the file, as one more line of JSON."),
     Flag("--result-dir", _OUTPUT, PATH, None, "Folder of the result file. Without it: the current one."),
-    Flag("--result-filename", _OUTPUT, PATH, None, "Name of the result file. Without it: load, model, date."),
-    Flag("--label", _OUTPUT, TEXT, None, "Begins the result file's name. Without it: the backend."),
+    Flag("--result-filename", _OUTPUT, PATH, None, "Name of the result file. Without it: made of backend, load, model and date."),
+    Flag("--label", _OUTPUT, TEXT, None, "First part of the result file's name. Without it: the backend."),
     Flag("--metadata", _OUTPUT, KEY_VALUE, None, "Keys of your own for the result file.", nargs="*"),
     Flag("--disable-tqdm", _OUTPUT, SWITCH, False, "No progress display."),
     # windtunnel's own
     Flag(
         "--embedded", _OWN, TEXT, None, "Start a target of our own and benchmark it: no server needed. E.g. "
-        "'paced:ttft=50ms,itl=10ms'. Bare: paced.",
+        "'paced:ttft=50ms,itl=10ms'; `--embedded help` lists all keys and faults. Bare: paced.",
         OURS, nargs="?", bare="paced",
     ),
     Flag("--proxy", _OWN, URL, None, "Send through this HTTP proxy. The environment's proxies are not used.", OURS),
-    Flag("--retries", _OWN, COUNT, 0, "Try a failed request so often again; attempts and waits are told.", OURS),
+    Flag("--retries", _OWN, COUNT, 0, "Retry a failed request up to N times; attempts and waits are reported.", OURS),
     Flag("--workers", _OWN, POSITIVE, None, "Processes that send. Without it: chosen by the load.", OURS),
     Flag(
         "--runs-dir", _OWN, PATH, None, "Where runs are kept. Without it: $XDG_STATE_HOME/windtunnel/runs, which is "
@@ -278,7 +278,7 @@ _NOT_YET = (
     _later("--random-cache-ratio", _SENT, FLOAT, 0.0, "How much of such a prompt the prefix is.", RUST),
     _later("--random-mm-base-items-per-request", _SENT, INT, 1, "Images and videos in a request."),
     _later("--random-mm-num-mm-items-range-ratio", _SENT, FLOAT, 0.0, "How much their number varies."),
-    _later("--random-mm-limit-mm-per-prompt", _SENT, JSON, {"image": 255, "video": 1}, "At most so many of a kind."),
+    _later("--random-mm-limit-mm-per-prompt", _SENT, JSON, {"image": 255, "video": 1}, "Maximum number of each kind."),
     _later("--random-mm-bucket-config", _SENT, TEXT, None, "Sizes of images and videos, and how likely each is."),
     _later("--hf-name", _SENT, NAME, None, "Name of a hub's dataset, where its path is another.", PYTHON),
     _later("--hf-subset", _SENT, NAME, None, "Subset of a hub's dataset."),
@@ -324,8 +324,8 @@ _NOT_YET = (
     _later("--self-timed", _LOAD, SWITCH, False, "Send at the instants that a trace recorded."),
     Flag("--no-self-timed", _LOAD, SWITCH, False, "Accepted: nothing is self-timed."),
     _later("--probe-request-rate", _LOAD, FLOAT, 0.0, "Small requests beside the load, measured apart.", PYTHON),
-    _later("--profile-batch-threshold", _LOAD, INT, None, "Profile once so many requests run.", RUST),
-    _later("--profile-duration", _LOAD, FLOAT, 5.0, "Profile for so many seconds.", RUST),
+    _later("--profile-batch-threshold", _LOAD, INT, None, "Start the profile when this many requests run.", RUST),
+    _later("--profile-duration", _LOAD, FLOAT, 5.0, "Length of the profile in seconds.", RUST),
     _later("--num-runs", _LOAD, INT, 1, "Repeat the run.", RUST),
     _later("--sweep-max-concurrency", _LOAD, LIST, None, "Repeat the run at each concurrency.", RUST),
     _later("--sweep-request-rate", _LOAD, LIST, None, "Repeat the run at each request rate.", RUST),

@@ -35,11 +35,10 @@ class Command(NamedTuple):
     summary: str
     module: str
     function: str = "run"
-    sends_load: bool = False
 
 
 COMMANDS: dict[str, Command] = {
-    "bench serve": Command("benchmark an endpoint under load", "windtunnel.cli.bench_serve", sends_load=True),
+    "bench serve": Command("benchmark an endpoint under load", "windtunnel.cli.bench_serve"),
     "runs list": Command("list the runs that are kept", "windtunnel.cli.runs", "run_list"),
     "runs show": Command("show a run", "windtunnel.cli.runs", "run_show"),
     "runs recover": Command("report a run that was cut off", "windtunnel.cli.runs", "run_recover"),
@@ -95,7 +94,7 @@ def _run(arguments: list[str]) -> int:
     rest = arguments[len(words) :]
     name = " ".join(words)
     if command := COMMANDS.get(name):
-        if command.sends_load and not any(word == "-h" or word.startswith("--help") for word in rest):
+        if not any(word == "-h" or word.startswith("--help") for word in rest):
             require_linux(sys.platform)
         code: int = getattr(import_module(command.module), command.function)(rest)
         return code

@@ -235,7 +235,7 @@ def _epilog(shown: Sequence[Flag], word: str | None) -> str:
     later = {flag.name: flag.later for flag in shown if flag.later}
     later["flags"] = tuple(flag.name for flag in shown if not flag.built)
     if any(later.values()):
-        parts.append("of vLLM's, known but not yet built:")
+        parts.append("vLLM flags that are not implemented yet:")
     for title, names in later.items():
         if names:
             text = f"{title}: {', '.join(names)}"

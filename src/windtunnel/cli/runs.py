@@ -75,7 +75,7 @@ def run_show(arguments: Sequence[str]) -> int:
     if values.json:
         _print_json(document_of(journal))
     else:
-        print(f"{run.run_id}  {_state(run)}  {run.journal}")
+        print(f"{run.run_id}  {run.state}  {run.journal}")
         show(journal)
     return EXIT_OK
 
@@ -85,9 +85,10 @@ def run_recover(arguments: Sequence[str]) -> int:
     values = recover_parser().parse(arguments).values
     from windtunnel.cli.reporting import report
     from windtunnel.loadgen.run import recover
-    from windtunnel.loadgen.runs import find_run
+    from windtunnel.loadgen.runs import find_run, refuse_running
 
     run = find_run(_folder(values.runs_dir), values.run, unfinished=True)
+    refuse_running(run)
     print(f"windtunnel: recovering {run.journal}", file=sys.stderr)
     return report(recover(run))
 
@@ -95,10 +96,12 @@ def run_recover(arguments: Sequence[str]) -> int:
 def run_rm(arguments: Sequence[str]) -> int:
     """Remove runs: all that are named, or none where a name is wrong."""
     values = rm_parser().parse(arguments).values
-    from windtunnel.loadgen.runs import find_run, remove_run
+    from windtunnel.loadgen.runs import find_run, refuse_running, remove_run
 
     folder = _folder(values.runs_dir)
     found = [find_run(folder, name) for name in values.run]
+    for run in found:
+        refuse_running(run)
     for run in {run.path: run for run in found}.values():
         remove_run(run)
         print(f"removed {run.path}")
@@ -111,20 +114,14 @@ def _folder(runs_dir: str | None) -> Path:
     return Path(runs_dir) if runs_dir else default_folder()
 
 
-def _state(run: RunInfo) -> str:
-    if run.problem is not None:
-        return "unreadable"
-    return "finished" if run.finished else "unfinished"
-
-
 def _row(run: RunInfo) -> list[str]:
     from windtunnel.units import format_bytes
 
     size = format_bytes(run.size_bytes)
     if run.header is None:
-        return [run.run_id, _state(run), "-", "-", "-", "-", size]
+        return [run.run_id, run.state, "-", "-", "-", "-", size]
     facts = run.header.facts
-    return [run.run_id, _state(run), facts.model_id, facts.target, _load(facts), str(facts.num_prompts), size]
+    return [run.run_id, run.state, facts.model_id, facts.target, _load(facts), str(facts.num_prompts), size]
 
 
 def _load(facts: RunFacts) -> str:
@@ -140,7 +137,7 @@ def _load(facts: RunFacts) -> str:
 def _as_json(run: RunInfo) -> dict[str, Any]:
     return {
         "run_id": run.run_id,
-        "state": _state(run),
+        "state": run.state,
         "path": str(run.path),
         "size_bytes": run.size_bytes,
         "problem": run.problem,

@@ -163,11 +163,9 @@ def _ramp_up(values: Namespace) -> RampUp | None:
     if start > end:
         remedy = f"A ramp goes up: --ramp-up-start-rps {end:g} --ramp-up-end-rps {start:g}."
         raise ConfigurationError("--ramp-up-start-rps", f"{start:g} is above --ramp-up-end-rps {end:g}", remedy)
-    if end == 0:
-        raise ConfigurationError("--ramp-up-end-rps", "at a rate of 0 nothing is ever sent", "Give a rate above 0.")
-    if strategy == "exponential" and start == 0:
-        remedy = "Start above 0, or give --ramp-up-strategy linear."
-        raise ConfigurationError("--ramp-up-start-rps", "an exponential ramp can't start at 0", remedy)
+    if start == 0:
+        remedy = "Start above 0, e.g. --ramp-up-start-rps 1."
+        raise ConfigurationError("--ramp-up-start-rps", "at a rate of 0 the first request is never due", remedy)
     return RampUp(strategy, start, end)
 
 

@@ -28,7 +28,7 @@ def _read_int(text: str) -> int:
     try:
         value = int(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no whole number") from None
+        raise ArgumentTypeError(f"{text!r} is not a whole number") from None
     if abs(value) > _LARGEST_INT:
         raise ArgumentTypeError(f"{text} has more than 63 bits")
     return value
@@ -38,9 +38,9 @@ def _read_rate(text: str) -> float:
     try:
         value = float(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no number") from None
+        raise ArgumentTypeError(f"{text!r} is not a number") from None
     if math.isnan(value):
-        raise ArgumentTypeError(f"{text!r} is no number")
+        raise ArgumentTypeError(f"{text!r} is not a number")
     return value
 
 
@@ -55,7 +55,7 @@ def _read_duration(text: str) -> float:
     try:
         return parse_duration_s(text)
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no duration") from None
+        raise ArgumentTypeError(f"{text!r} is not a duration") from None
 
 
 def read_json(text: str) -> Any:
@@ -63,7 +63,7 @@ def read_json(text: str) -> Any:
     import json  # as late as it is needed: `--help` is fast
 
     def refuse(constant: str) -> NoReturn:
-        raise ValueError(f"{constant} is no JSON")
+        raise ValueError(f"{constant} is not JSON")
 
     return json.loads(text, parse_constant=refuse)
 
@@ -72,9 +72,9 @@ def _read_json_object(text: str) -> dict[str, Any]:
     try:
         value = read_json(text)
     except ValueError as error:
-        raise ArgumentTypeError(f"{text!r} is no JSON: {error}") from None
+        raise ArgumentTypeError(f"{text!r} is not JSON: {error}") from None
     if not isinstance(value, dict):
-        raise ArgumentTypeError(f"{text!r} is no JSON object")
+        raise ArgumentTypeError(f"{text!r} is not a JSON object")
     return value
 
 
@@ -94,7 +94,7 @@ def read_scaled_int(text: str) -> int:
     if text[-1].isupper():
         return int(number) << 10 * power
     if not number.replace(".", "", 1).isdecimal():
-        raise ValueError(f"{text!r} is no number")
+        raise ValueError(f"{text!r} is not a number")
     return int(float(number) * 10 ** (3 * power))
 
 

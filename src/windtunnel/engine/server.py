@@ -12,7 +12,6 @@ A client that closes only its sending half counts as gone: its end of file looks
 from __future__ import annotations
 
 import asyncio
-import resource
 import socket
 import ssl
 import struct
@@ -36,12 +35,6 @@ _RST_ON_CLOSE = struct.pack("ii", 1, 0)
 def new_event_loop() -> asyncio.AbstractEventLoop:
     """An event loop whose timers are exact below a millisecond."""
     return asyncio.SelectorEventLoop(PreciseSelector())
-
-
-def raise_descriptor_limit() -> None:
-    """Let this process hold as many connections as it may: the soft limit of descriptors up to the hard one."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class Exchange:

@@ -91,11 +91,6 @@ class Driver:
         """All that is over has been judged."""
         return not self._over
 
-    @property
-    def num_unsent(self) -> int:
-        """Requests that have not been let go."""
-        return len(self._pending)
-
     def step(self, until_ns: int) -> None:
         """Do what is to be done, and wait for more until `until_ns` at the longest."""
         now_ns = monotonic_ns()

@@ -326,6 +326,7 @@ class Exchange:
             read_lag_ns=self._read_lag_ns,
             stamped_by="kernel" if self._kernel and self.num_reads else "client",
             keep_alives=reader.keep_alives,
+            num_warnings=reader.num_problems,
             warnings=[Fault.of(problem) for problem in reader.problems if problem is not self.failure],
         )
         if self.failure is not None:

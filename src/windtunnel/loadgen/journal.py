@@ -8,6 +8,8 @@ processes don't mix, and a line that was written survives the death of its write
 
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -81,6 +83,10 @@ class JournalWriter:
         self._fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
         self._torn = False
 
+    def lock(self) -> None:
+        """Mark the run as going on, until this process closes the journal or ends, however it ends."""
+        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
     def write(self, line: bytes) -> None:
         """Append one line with one write; raises OSError when not all of it fits."""
         if self._torn:
@@ -88,7 +94,7 @@ class JournalWriter:
         written = os.write(self._fd, line)
         self._torn = written < len(line)
         if self._torn:
-            raise OSError(28, "only a part of the line was written")
+            raise OSError(errno.ENOSPC, "only a part of the line was written")
 
     def sync(self) -> None:
         """Bring what was written, by anyone, to the disk."""
@@ -109,7 +115,6 @@ class Journal(Struct):
     """In the order of the run."""
     end: RunEnd | None
     """None: the run did not finish."""
-    clocks: list[ClockPair]
     num_torn: int = 0
 
     @property
@@ -120,7 +125,28 @@ class Journal(Struct):
         start_ns = self.start_ns if self.start_ns is not None else self.header.clock.monotonic_ns
         end_ns = max((r.done_ns for r in self.records if r.done_ns is not None), default=start_ns)
         unsent = max(0, self.header.facts.num_prompts - len(self.records))
-        return RunEnd(start_ns=start_ns, end_ns=end_ns, reason="unfinished", num_unsent=unsent)
+        return RunEnd(start_ns=start_ns, end_ns=end_ns, reason="unfinished", num_without_result=unsent)
+
+
+def decode_end(line: bytes) -> RunEnd | None:
+    """What an `end` line says; None for any other."""
+    try:
+        decoded = _decoder.decode(line)
+    except msgspec.DecodeError:
+        return None
+    return decoded.end if isinstance(decoded, EndLine) else None
+
+
+def is_locked(path: str | Path) -> bool:
+    """The run is going on."""
+    try:
+        with open(path, "rb") as file:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def read_header(path: str | Path) -> Header:
@@ -138,7 +164,7 @@ def read_journal(path: str | Path, unwritten: list[bytes] | None = None) -> Jour
     by_index: dict[int, Record] = {}
     for number, line in _lines(path, unwritten or []):
         if journal is None:
-            journal = Journal(str(path), _header(path, line), None, [], None, [])
+            journal = Journal(str(path), _header(path, line), None, [], None)
             continue
         try:
             decoded = _decoder.decode(line)
@@ -152,8 +178,6 @@ def read_journal(path: str | Path, unwritten: list[bytes] | None = None) -> Jour
             by_index[decoded.record.index] = decoded.record
         elif isinstance(decoded, StartLine):
             journal.start_ns = decoded.start_ns
-        elif isinstance(decoded, ClockLine):
-            journal.clocks.append(decoded.clock)
         elif isinstance(decoded, EndLine):
             journal.end = decoded.end
     if journal is None:

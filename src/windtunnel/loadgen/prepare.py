@@ -134,6 +134,9 @@ def find_model(config: ServeConfig, url: Url, caller: Caller, notify: Notify) ->
         probe()  # only to learn where the model's tokenizer may be: it need not succeed
     wanted = config.served_model_name or config.model
     entry = next((m for m in models if wanted is None or m["id"] == wanted), {})
+    if models and not entry:
+        served = ", ".join(m["id"] for m in models[:5])
+        notify(f"warning: the server lists no model {wanted}; it has: {served}")
     root = entry.get("root") if isinstance(entry.get("root"), str) else None
     name = config.served_model_name or config.model or str(entry["id"])
     length = entry.get("max_model_len")

@@ -175,6 +175,7 @@ def open_journal(config: ServeConfig, facts: RunFacts, result_folder: Path, watc
             remedy = "No request was sent. Make room, or name a folder that can be written to with --runs-dir."
             raise errors.FileError("write the journal in", str(fallback), str(second.strerror), remedy) from second
     journal = JournalWriter(folder / FILE_NAME)
+    journal.lock()
     journal.write(encode_line(header))
     return journal
 
@@ -200,7 +201,6 @@ class Run:
         self._interrupted: str | None = None
         self._reason = "done"
         self._unwritten: list[bytes] = []
-        self._unsent = 0
         self._next_sync_ns = 0
 
     def execute(self, work: list[Work], tokenizer: Tokenizer | None) -> Journal:
@@ -214,8 +214,6 @@ class Run:
             self._profiler("start")
             if self._interrupted is None:
                 start_ns = self._send(work)
-            else:
-                self._unsent = len(work)
             self._profiler("stop")
         num = len(work)
         work.clear()
@@ -325,7 +323,6 @@ class Run:
                     self._keep(message)
                 elif isinstance(message, Finished):
                     waiting.discard(worker)
-                    self._unsent += message.unsent
                     failures += message.failures
                 elif isinstance(message, Broken):
                     self._tell_broken(worker, message)
@@ -380,7 +377,7 @@ class Run:
             start_ns=start_ns,
             end_ns=max(done_ns, default=monotonic_ns()),
             reason=reason,
-            num_unsent=num - len(journal.records),
+            num_without_result=num - len(journal.records),
         )
         self._write(encode_line(EndLine(end)))
         self._bring_to_disk()

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from windtunnel import errors
 from windtunnel.clock import local_time
-from windtunnel.loadgen.journal import FILE_NAME, Header, read_header
+from windtunnel.loadgen.journal import FILE_NAME, Header, decode_end, is_locked, read_header
 
 
 def default_folder() -> Path:
@@ -31,7 +31,8 @@ class RunInfo(Struct):
     size_bytes: int
     header: Header | None
     """None: its journal can't be read."""
-    finished: bool
+    state: str
+    """`running`, `finished`, `interrupted`, `worker lost`, `unfinished` (cut off) or `unreadable`."""
     problem: str | None = None
 
     @property
@@ -84,17 +85,18 @@ def find_run(folder: Path, name: str | None, *, unfinished: bool = False) -> Run
         raise errors.RunNotFound(name, str(path.parent))
     runs = list_runs(folder)
     if name is None:
-        wanted = [run for run in runs if not (unfinished and run.finished)]
+        wanted = [run for run in runs if not unfinished or run.state == "unfinished"]
         if not wanted:
             raise errors.RunNotFound("that is unfinished" if unfinished and runs else "at all", str(folder))
         return wanted[-1]
     matches = [run for run in runs if run.run_id == name] or [run for run in runs if run.run_id.startswith(name)]
     if len(matches) == 1:
         return matches[0]
-    ids = [run.run_id for run in runs]
-    near = [run.run_id for run in matches] or difflib.get_close_matches(name, ids, n=3)
-    suggestion = f"; did you mean {' or '.join(near[:3])}?" if near else ""
-    raise errors.RunNotFound(name, str(folder), suggestion)
+    if matches:
+        names = ", ".join(run.run_id for run in matches[:3]) + ("…" if len(matches) > 3 else "")
+        raise errors.RunNotFound(name, str(folder), f" alone: {len(matches)} begin so ({names})")
+    near = difflib.get_close_matches(name, [run.run_id for run in runs], n=3)
+    raise errors.RunNotFound(name, str(folder), f"; did you mean {' or '.join(near)}?" if near else "")
 
 
 def remove_run(run: RunInfo) -> None:
@@ -105,19 +107,29 @@ def remove_run(run: RunInfo) -> None:
         raise errors.FileError("remove", str(run.path), str(error.strerror), "Is it yours to remove?") from error
 
 
+def refuse_running(run: RunInfo) -> None:
+    """Raise errors.RunGoesOn for a run that is going on."""
+    if run.state == "running":
+        raise errors.RunGoesOn(run.run_id)
+
+
 def _describe(path: Path) -> RunInfo:
     journal = path / FILE_NAME
     size = journal.stat().st_size
     try:
         header = read_header(journal)
     except errors.WindtunnelError as error:
-        return RunInfo(path.name, path, size, None, False, error.message)
-    return RunInfo(path.name, path, size, header, _has_end(journal, size))
+        return RunInfo(path.name, path, size, None, "running" if is_locked(journal) else "unreadable", error.message)
+    return RunInfo(path.name, path, size, header, "running" if is_locked(journal) else _state(journal, size))
 
 
-def _has_end(journal: Path, size: int) -> bool:
-    """The journal's last line is an `end` line: looked for from its end, since journals are large."""
+_STATES = {"done": "finished", "SIGINT": "interrupted", "SIGTERM": "interrupted", "worker lost": "worker lost"}
+
+
+def _state(journal: Path, size: int) -> str:
+    """By the journal's last line, looked for from its end, since journals are large."""
     with open(journal, "rb") as file:
         file.seek(max(0, size - 4096))
         last = file.read().rstrip(b"\n").rpartition(b"\n")[2]
-    return last.startswith(b'{"type":"end"')
+    end = decode_end(last)
+    return "unfinished" if end is None else _STATES.get(end.reason, "finished")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import signal
 import socket
 import sys
@@ -20,7 +19,7 @@ from windtunnel.loadgen.driver import Driver
 from windtunnel.loadgen.exchange import Exchange
 from windtunnel.loadgen.journal import RequestLine, encode_line
 from windtunnel.loadgen.redact import Redactor
-from windtunnel.readiness import READABLE, WRITABLE, Poller
+from windtunnel.readiness import READABLE, WRITABLE, Poller, raise_descriptor_limit
 from windtunnel.units import NS_PER_MS, NS_PER_S
 from windtunnel.wire.control import (
     Broken,
@@ -192,23 +191,13 @@ class Worker:
             self._channel.send(Unwritten(refused, reason))
         if over:
             self._running = False
-            self._channel.send(Finished(driver.num_unsent, self._warmup_failures))
-
-
-def raise_file_limit() -> None:
-    """Connections are files: allow as many as the system lets us have."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        try:
-            resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        except (ValueError, OSError):
-            pass  # some systems name a hard limit that they don't grant
+            self._channel.send(Finished(self._warmup_failures))
 
 
 def main() -> None:
     """Run a worker on the descriptor that the command line names."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # an interrupt is the run's process's affair
-    raise_file_limit()
+    raise_descriptor_limit()
     poller = Poller()
     channel = Channel(socket.socket(fileno=int(sys.argv[1])), poller)
     gc.disable()  # nothing here makes cycles in numbers, and a collection would delay what is due

@@ -89,11 +89,15 @@ def notes(records: Sequence[Record], columns: Columns, facts: RunFacts, end: Run
 def _about_the_end(columns: Columns, end: RunEnd) -> Iterator[Note]:
     if end.reason == "done":
         return
+    lost = counted(end.num_without_result, "request")
     if end.reason == "unfinished":
-        text = f"The run is not complete (the journal has no end): {counted(end.num_unsent, 'request')} left no result."
+        text = f"The run is not complete (the journal has no end): {lost} left no result."
+    elif end.reason == "worker lost":
+        text = f"The run is not complete (a load worker was lost): {lost} left no result."
     else:
         cancelled = counted(columns.endings.count("cancelled"), "request")
-        text = f"The run is not complete (ended by {end.reason}): {cancelled} cancelled, {end.num_unsent} never sent."
+        never = f"{end.num_without_result} never sent"
+        text = f"The run is not complete (ended by {end.reason}): {cancelled} cancelled, {never}."
     yield Note("interrupted", text)
 
 

@@ -98,6 +98,8 @@ class Record(Struct, kw_only=True, omit_defaults=True):
     keep_alives: int = 0
     """Comments in the stream."""
     warnings: list[Fault] = []
+    num_warnings: int = 0
+    """How many there were; the first few are kept."""
     failure: Fault | None = None
     transcript: str | None = None
     """The last bytes of the answer, where it did not end well."""

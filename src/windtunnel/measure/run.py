@@ -69,8 +69,8 @@ class RunEnd(Struct, kw_only=True, frozen=True):
     end_ns: int
     reason: str = "done"
     """`done`; `SIGINT` or `SIGTERM`; `worker lost`; or `unfinished`: the journal has no last line (recovered)."""
-    num_unsent: int = 0
-    """Requests of the run that were never sent."""
+    num_without_result: int = 0
+    """Requests of the run that left no result: never sent, or lost with what was to send them."""
 
     @property
     def duration_s(self) -> float:

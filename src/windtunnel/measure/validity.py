@@ -16,13 +16,14 @@ from windtunnel.units import NS_PER_MS
 
 LATENESS_BOUND_MS = 5.0
 LATENESS_BOUND_OF_TTFT = 0.05
+READ_TOGETHER_BOUND = 0.1
 
 
 class Invalid(Struct, kw_only=True, frozen=True):
     """Why a run's figures are not what they seem."""
 
     check: str
-    """`failed_ratio`, `short` or `send_lateness`."""
+    """`failed_ratio`, `short`, `send_lateness` or `read_together`."""
     found: str
     value: float
     bound: float
@@ -49,6 +50,8 @@ class Instrument(Struct, kw_only=True, frozen=True):
     num_chunks_merged: int
     """Of these, at least so many shared a read with an earlier one, and so its stamp: the server sent them together, or
     the client looked late. The time between them is lost, to the kernel's stamps too."""
+    num_chunks_merged_by_client: int
+    """Of these, those of requests at which the client looked at least 5 ms late."""
     read_lag_ms: Spread | None
     """How late the client looked at arrivals, by each request's latest read. Only where the kernel stamped them."""
     send_lateness_ms: Spread | None
@@ -60,13 +63,18 @@ def instrument(records: Sequence[Record], columns: Columns) -> Instrument:
     """The instrument's own errors in this run."""
     read = [r for r in records if r.reads]
     by_kernel = [r for r in read if r.stamped_by == "kernel"]
-    chunks = [(len(r.gaps_ns) + 1, r.reads) for r, c in zip(records, columns.completed, strict=True) if c and r.gaps_ns]
+    chunks = [
+        (len(r.gaps_ns) + 1, r.reads, r.read_lag_ns >= LATENESS_BOUND_MS * NS_PER_MS)
+        for r, completed in zip(records, columns.completed, strict=True)
+        if completed and r.gaps_ns
+    ]
     lags = np.array([r.read_lag_ns for r in by_kernel], dtype=np.float64) / NS_PER_MS
     return Instrument(
         stamped_by_kernel=len(by_kernel),
         stamped_by_client=len(read) - len(by_kernel),
-        num_chunks=sum(count for count, _ in chunks),
-        num_chunks_merged=sum(max(0, count - reads) for count, reads in chunks),
+        num_chunks=sum(count for count, _, _ in chunks),
+        num_chunks_merged=sum(max(0, count - reads) for count, reads, _ in chunks),
+        num_chunks_merged_by_client=sum(max(0, count - reads) for count, reads, late in chunks if late),
         read_lag_ms=_spread(lags),
         send_lateness_ms=_spread(METRICS["send_lateness"].samples(columns)),
         closed_loop=not columns.has_schedule,
@@ -89,6 +97,7 @@ def reasons_invalid(
         _too_many_failed(columns, facts),
         _short(records, columns, facts),
         _sent_late(columns, instrument),
+        _read_together(instrument),
     )
     return [reason for reason in checks if reason is not None]
 
@@ -143,4 +152,21 @@ def _sent_late(columns: Columns, instrument: Instrument) -> Invalid | None:
         value=lateness.p99,
         bound=bound,
         way_out="Raise --workers, lower --request-rate, or run the client on a machine with idle cores.",
+    )
+
+
+def _read_together(instrument: Instrument) -> Invalid | None:
+    """Chunks that a late client reads at once have one stamp: what lay between them is lost, and TTFT may be too."""
+    if not instrument.num_chunks:
+        return None
+    ratio = instrument.num_chunks_merged_by_client / instrument.num_chunks
+    if ratio <= READ_TOGETHER_BOUND:
+        return None
+    return Invalid(
+        check="read_together",
+        found=f"the client was the bottleneck: it read {ratio:.0%} of the chunks together with an earlier one, of "
+        f"requests at which it looked at least {LATENESS_BOUND_MS:g} ms late; the bound is {READ_TOGETHER_BOUND:.0%}",
+        value=ratio,
+        bound=READ_TOGETHER_BOUND,
+        way_out="Give the client idle cores (another machine, or `taskset`), raise --workers, or lower the load.",
     )

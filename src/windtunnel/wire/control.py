@@ -112,10 +112,9 @@ class Unwritten(Struct, frozen=True, tag="unwritten"):
 
 
 class Finished(Struct, frozen=True, tag="finished"):
-    """A phase is over. `unsent` counts what a stop left; `failures` are messages of a warm-up's."""
+    """A phase is over; `failures` are messages of a warm-up's."""
 
-    unsent: int
-    failures: list[str] = []
+    failures: list[str]
 
 
 class Broken(Struct, frozen=True, tag="broken"):

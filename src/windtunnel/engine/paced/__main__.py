@@ -17,8 +17,9 @@ import sys
 from windtunnel.engine.paced.app import PacedApp
 from windtunnel.engine.paced.config import PacedConfig, describe_keys, parse_paced
 from windtunnel.engine.pacer import Pacer
-from windtunnel.engine.server import HttpServer, new_event_loop, raise_descriptor_limit
+from windtunnel.engine.server import HttpServer, new_event_loop
 from windtunnel.errors import EXIT_FAILED, EXIT_OK, ConfigurationError
+from windtunnel.readiness import raise_descriptor_limit
 
 _STDIN = 0
 
