@@ -5,9 +5,7 @@ They go over the same connections, exchanges and routes as the load, one at a ti
 
 from __future__ import annotations
 
-import socket
 from typing import Any
-from urllib.parse import urljoin
 
 import msgspec
 
@@ -15,14 +13,12 @@ from windtunnel import errors
 from windtunnel.clock import monotonic_ns
 from windtunnel.loadgen.connection import Connection, KernelClock
 from windtunnel.loadgen.exchange import Exchange
-from windtunnel.loadgen.network import Network, Route
+from windtunnel.loadgen.network import REDIRECTS, Network, Route
 from windtunnel.readiness import Poller
 from windtunnel.units import s_to_ns
-from windtunnel.wire.control import Address, Timeouts, Work
-from windtunnel.wire.http1 import Url, parse_url
+from windtunnel.wire.control import Timeouts, Work
+from windtunnel.wire.http1 import Url
 from windtunnel.wire.openai import Dialect
-
-_MAX_REDIRECTS = 5
 
 
 class Caller:
@@ -55,20 +51,15 @@ class Caller:
         work = Work(0, "", body, 0, 0, None)
         exchange = Exchange(work, dialect, streamed, 0, None)
         url = Url(self._network.url.origin, path)
+        exchange.begin_attempt(monotonic_ns())
         try:
-            exchange.begin_attempt(monotonic_ns())
-            self._send(method, self._network.route(url), exchange, timeout_s)
-            while exchange.failure is None and exchange.response.status in (307, 308):
+            route = self._network.route(url)
+            self._send(method, route, exchange, timeout_s)
+            while exchange.failure is None and exchange.response.status in REDIRECTS:
+                route = self._network.redirect(route.url, exchange.response, exchange.redirects)
                 exchange.redirects += 1
-                location = exchange.response.header("location") or ""
-                if exchange.redirects > _MAX_REDIRECTS:
-                    raise errors.RedirectRefused(exchange.response.status, location, "too many redirects")
-                url = parse_url(urljoin(str(url), location))
                 exchange.begin_again()
-                self._send(method, self._network.route(url), exchange, timeout_s)
-        except ValueError as error:
-            problem = errors.RedirectRefused(exchange.response.status, location, str(error))
-            exchange.fail(problem, monotonic_ns())
+                self._send(method, route, exchange, timeout_s)
         except errors.RequestFailure as failure:
             exchange.fail(failure, monotonic_ns())
         return exchange
@@ -132,18 +123,3 @@ class Caller:
         except msgspec.DecodeError as error:
             excerpt = repr(body[:120].decode("utf-8", "backslashreplace"))
             raise errors.MalformedResponse("json", "response", 0, str(error), excerpt) from error
-
-
-def reachable_first(addresses: list[Address], timeout_s: float) -> list[Address]:
-    """The addresses with the first one that takes a connection in front; as they are when none does."""
-    if len(addresses) == 1:
-        return addresses
-    for address in addresses:
-        try:
-            with socket.socket(address.family, socket.SOCK_STREAM) as sock:
-                sock.settimeout(timeout_s)
-                sock.connect(address.sockaddr)
-        except OSError:
-            continue
-        return [address, *(other for other in addresses if other != address)]
-    return addresses

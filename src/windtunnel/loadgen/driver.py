@@ -13,13 +13,12 @@ from __future__ import annotations
 import heapq
 from collections import deque
 from collections.abc import Callable
-from urllib.parse import urljoin
 
 from windtunnel import errors
 from windtunnel.clock import monotonic_ns
 from windtunnel.loadgen.connection import Connection, KernelClock
 from windtunnel.loadgen.exchange import Exchange
-from windtunnel.loadgen.network import Network, Route
+from windtunnel.loadgen.network import REDIRECTS, Network, Route
 from windtunnel.readiness import Poller
 from windtunnel.units import NS_PER_MS, NS_PER_S
 from windtunnel.wire.control import Setup, Work
@@ -30,8 +29,6 @@ _EVENTS_BETWEEN_SENDS = 32
 _READS_A_SLICE = 64
 _MAX_UNDECODED_READS = 256
 _MAX_JUDGE_DELAY_NS = 100 * NS_PER_MS
-_MAX_REDIRECTS = 5
-_REDIRECTS = frozenset((307, 308))
 _FIRST_BACKOFF_S = 0.5
 _MAX_BACKOFF_S = 30.0
 _CLOCK_REFRESH_NS = 100 * NS_PER_MS
@@ -180,8 +177,7 @@ class Driver:
     def exchange_over(self, connection: Connection, exchange: Exchange) -> None:
         """Judge later; free the slot now."""
         self._busy.discard(connection)
-        status = exchange.response.status
-        if exchange.failure is None and status in _REDIRECTS and self._redirect(exchange, status):
+        if exchange.failure is None and exchange.response.status in REDIRECTS and self._redirect(exchange):
             return
         if self._retry(exchange):
             return
@@ -222,19 +218,15 @@ class Driver:
         heapq.heappush(self._retries, (now_ns + wait_ns, exchange.work.index, exchange))
         return True
 
-    def _redirect(self, exchange: Exchange, status: int) -> bool:
+    def _redirect(self, exchange: Exchange) -> bool:
         """Follow a redirect; False, with the exchange failed, where that is not possible."""
-        location = exchange.response.header("location") or ""
-        exchange.redirects += 1
-        now_ns = monotonic_ns()
         here = self._routes.get(exchange.work.index, self._first_route).url
         try:
-            if exchange.redirects > _MAX_REDIRECTS:
-                raise ValueError(f"more than {_MAX_REDIRECTS} redirects")
-            route = self._network.route(parse_url(urljoin(str(here), location)))
-        except (ValueError, errors.ConnectFailed) as problem:
-            exchange.fail(errors.RedirectRefused(status, location[:200], str(problem)), now_ns)
+            route = self._network.redirect(here, exchange.response, exchange.redirects)
+        except errors.RequestFailure as failure:
+            exchange.fail(failure, monotonic_ns())
             return False
+        exchange.redirects += 1
         self._routes[exchange.work.index] = route
         exchange.begin_again()
         self._dispatch(exchange)

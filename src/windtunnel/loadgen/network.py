@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import socket
 from typing import TYPE_CHECKING
+from urllib.parse import urljoin
 
 from windtunnel import errors
-from windtunnel.loadgen.connection import Endpoint, Proxy
+from windtunnel.loadgen.endpoint import Endpoint, Proxy
 from windtunnel.wire.control import Address
-from windtunnel.wire.http1 import Origin, Url, parse_url, write_request
+from windtunnel.wire.http1 import Origin, Response, Url, parse_url, write_request
 
 if TYPE_CHECKING:
     import ssl
 
+REDIRECTS = frozenset((307, 308))
+_MAX_REDIRECTS = 5
 _OUR_HEADERS = (
     ("content-type", "application/json"),
     ("accept", "text/event-stream, application/json"),
@@ -75,6 +78,17 @@ class Network:
             headers += self._headers
         return Route(url, endpoint, headers)
 
+    def redirect(self, url: Url, response: Response, num_before: int) -> Route:
+        """The way on from an answer that redirects; raises errors.RedirectRefused or errors.ConnectFailed (dns)."""
+        location = response.header("location") or ""
+        try:
+            if num_before >= _MAX_REDIRECTS:
+                raise ValueError(f"more than {_MAX_REDIRECTS} redirects")
+            target = parse_url(urljoin(str(url), location))
+        except ValueError as problem:
+            raise errors.RedirectRefused(response.status, location[:200], str(problem)) from problem
+        return self.route(target)
+
     def close_idle(self) -> None:
         """Close the kept connections."""
         for endpoint in self._endpoints.values():
@@ -104,4 +118,19 @@ def resolve(origin: Origin) -> list[Address]:
             address = Address(family, str(sockaddr[0]), int(sockaddr[1]), scope)
             if address not in addresses:
                 addresses.append(address)
+    return addresses
+
+
+def reachable_first(addresses: list[Address], timeout_s: float) -> list[Address]:
+    """The addresses with the first one that takes a connection in front; as they are when none does."""
+    if len(addresses) == 1:
+        return addresses
+    for address in addresses:
+        try:
+            with socket.socket(address.family, socket.SOCK_STREAM) as sock:
+                sock.settimeout(timeout_s)
+                sock.connect(address.sockaddr)
+        except OSError:
+            continue
+        return [address, *(other for other in addresses if other != address)]
     return addresses

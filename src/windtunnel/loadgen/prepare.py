@@ -14,9 +14,9 @@ from msgspec import Struct
 
 from windtunnel import errors
 from windtunnel.clock import monotonic_ns
-from windtunnel.loadgen.caller import Caller, reachable_first
+from windtunnel.loadgen.caller import Caller
 from windtunnel.loadgen.config import ServeConfig
-from windtunnel.loadgen.network import Network, resolve
+from windtunnel.loadgen.network import Network, reachable_first, resolve
 from windtunnel.units import NS_PER_S
 from windtunnel.wire.control import Address, Work
 from windtunnel.wire.http1 import Url, parse_url
