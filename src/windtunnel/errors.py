@@ -268,7 +268,7 @@ class Disconnected(RequestFailure):
     code = "WT-HTTP-DISCONNECT"
     state = "disconnect"
     happened = "the connection broke {where}: {reason}"
-    way_out = "The server, or a proxy between, closed it: look for restarts, crashes and idle timeouts there."
+    way_out = "Look for restarts, crashes and idle timeouts of the server and of proxies between."
 
     where: str
     """`before the first byte`, or `after N tokens`."""
@@ -282,7 +282,10 @@ class Truncated(RequestFailure):
     code = "WT-HTTP-TRUNCATED"
     state = "truncated"
     happened = "the stream ended without a finish reason after {tokens} tokens ({end})"
-    way_out = "A server or proxy that dies or times out in mid-answer does this. Other clients count it as success."
+    way_out = (
+        "See the logs of the server and of proxies between: one of them died or timed out in mid-answer. "
+        "(Other clients count this as success.)"
+    )
 
     tokens: int
     end: str
@@ -296,7 +299,7 @@ class Cancelled(RequestFailure):
     code = "WT-HTTP-CANCELLED"
     state = "cancelled"
     happened = "cancelled by {why} after {tokens} tokens"
-    way_out = "Nothing needs fixing: the run was stopped, and this request with it."
+    way_out = "None needed: the run was stopped, and this request with it."
 
     why: str
     tokens: int
@@ -352,7 +355,7 @@ class BackendError(RequestFailure):
     family = "backend"
     state = "in_band_error"
     happened = "the server reported after {tokens} tokens: {error}"
-    way_out = "The words are the server's: its log has the rest."
+    way_out = "See the server's log: the words above are the server's own."
 
     error: str
     tokens: int

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from windtunnel.errors import EXIT_INVALID, EXIT_OK
+
 PATIENCE_S = 60
+TARGET = "ttft=10ms,itl=5ms"
+"""A target whose tokens lie far enough apart for a busy machine to tell them."""
+WORDS = ("--model", "paced", "--tokenizer", "windtunnel-words")
+"""What needs no question to the server."""
+LENGTHS = ("--random-input-len", 16, "--random-output-len", 8)
+Done = subprocess.CompletedProcess[str]
 
 
 def environment(folder: Path, **more: str) -> dict[str, str]:
@@ -27,7 +37,7 @@ def command(*arguments: object) -> list[str]:
     return [sys.executable, "-m", "windtunnel", *map(str, arguments)]
 
 
-def run(folder: Path, *arguments: object, **more: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *arguments: object, **more: str) -> Done:
     """Run `windtunnel` to its end."""
     return subprocess.run(
         command(*arguments),
@@ -41,7 +51,18 @@ def run(folder: Path, *arguments: object, **more: str) -> subprocess.CompletedPr
     )
 
 
-def serve(folder: Path, *arguments: object, **more: str) -> tuple[subprocess.CompletedProcess[str], dict[str, Any]]:
+def assert_ran(done: Done) -> None:
+    """It ran to its end, and is valid but for what a busy machine does to the client."""
+    told = done.stdout + done.stderr
+    if done.returncode == EXIT_INVALID:
+        reasons = re.findall(r"✗ ([^✗]*)", done.stdout)
+        assert reasons, told
+        assert all(reason.startswith("the client was the bottleneck") for reason in reasons), told
+    else:
+        assert done.returncode == EXIT_OK, told
+
+
+def serve(folder: Path, *arguments: object, **more: str) -> tuple[Done, dict[str, Any]]:
     """Run `bench serve` to its end and read its result file."""
     done = run(
         folder, "bench", "serve", *arguments, "--save-result", "--save-detailed", "--result-dir", folder,
@@ -52,17 +73,20 @@ def serve(folder: Path, *arguments: object, **more: str) -> tuple[subprocess.Com
 
 
 class Running:
-    """A `windtunnel` that runs, killed at the end whatever happens."""
+    """A `windtunnel` that runs, killed at the end whatever happens. What it says goes into files.
 
-    def __init__(self, folder: Path, *arguments: object, **more: str) -> None:
+    (The end of a pipe would come only when the last of its workers, which hold it too, has ended.)
+    """
+
+    def __init__(self, folder: Path, *arguments: object, before: tuple[str, ...] = (), **more: str) -> None:
+        self._out, self._err = tempfile.TemporaryFile("w+"), tempfile.TemporaryFile("w+")
         self.process = subprocess.Popen(
-            command(*arguments),
+            [*before, *command(*arguments)],
             env=environment(folder, **more),
             cwd=folder,
             stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
+            stdout=self._out,
+            stderr=self._err,
             process_group=0,
         )
 
@@ -72,16 +96,24 @@ class Running:
     def __exit__(self, *exception: object) -> None:
         if self.process.poll() is None:
             self.process.kill()
-        self.process.communicate()
+        self.process.wait()
+        self._out.close()
+        self._err.close()
+
+    @property
+    def errors(self) -> str:
+        """What it has written to stderr so far."""
+        return os.pread(self._err.fileno(), 1 << 20, 0).decode()
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""
         self.process.send_signal(number)
 
-    def finish(self) -> tuple[int, str, str]:
-        """(exit code, output, errors)."""
-        out, err = self.process.communicate(timeout=PATIENCE_S)
-        return self.process.returncode, out, err
+    def finish(self) -> Done:
+        """Wait for its end."""
+        code = self.process.wait(timeout=PATIENCE_S)
+        self._out.seek(0)
+        return subprocess.CompletedProcess(self.process.args, code, self._out.read(), self.errors)
 
 
 def wait_until(condition: Callable[[], bool], what: str) -> None:
@@ -122,6 +154,16 @@ def alive(pid: int) -> bool:
     except OSError:
         return False
     return state != b"Z"
+
+
+def command_line_of(pid: int) -> str:
+    """How a process was called, as anybody can read it."""
+    return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+
+
+def finished_requests(folder: Path) -> int:
+    """How many requests are in the journals below a folder."""
+    return sum(path.read_bytes().count(b'{"type":"request"') for path in folder.rglob("journal.jsonl"))
 
 
 def journal_records(folder: Path) -> list[dict[str, Any]]:

@@ -9,7 +9,14 @@ from pathlib import Path
 import pytest
 
 from windtunnel.cli.flags import SERVE_FLAGS
-from windtunnel.errors import WindtunnelError, classes
+from windtunnel.engine.paced.config import FAULTS, KEYS
+from windtunnel.errors import ConnectFailed, HttpStatus, WindtunnelError, classes, from_facts
+from windtunnel.loadgen.config import OutputConfig
+from windtunnel.loadgen.journal import Header
+from windtunnel.measure.causes import Cause
+from windtunnel.measure.record import Record
+from windtunnel.measure.run import RunEnd, RunFacts
+from windtunnel.measure.validity import Instrument, Invalid
 
 DOCS = Path(__file__).parents[2] / "docs"
 
@@ -48,6 +55,48 @@ def test_the_reference_has_every_code_and_every_flag(copy: Path) -> None:
     errors, commands = ((copy / "reference" / name).read_text() for name in ("errors.md", "commands.md"))
     assert all(f"| `{cls.code}` | `{cls.__name__}` |" in errors for cls in classes())
     assert all(f"| `{flag.name}" in commands for flag in SERVE_FLAGS)
+
+
+def test_the_reference_has_every_key_of_the_embedded_target_and_every_field_of_the_files(copy: Path) -> None:
+    generate(copy)
+    embedded, files = ((copy / "reference" / name).read_text() for name in ("embedded.md", "files.md"))
+    assert all(f"| `{name}` |" in embedded for name in (*KEYS, *FAULTS))
+    structs = (Header, RunFacts, OutputConfig, Record, RunEnd, Cause, Invalid, Instrument)
+    assert all(f"| `{name}` |" in files for struct in structs for name in struct.__struct_fields__)
+    assert "| `scheduled_ns` | `int` |  | When it was due." in files
+
+
+def test_the_reference_has_every_case_of_an_error(copy: Path) -> None:
+    generate(copy)
+    page = (copy / "reference" / "errors.md").read_text()
+    cases = [case for cls in classes() for case in cls.cases]
+    assert len(cases) > 10
+    assert all(f"*{case}*: " in page for case in cases)
+
+
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (ConnectFailed("h", "refused", "r"), "Is the server up"),
+        (ConnectFailed("h", "tls", "WRONG_VERSION_NUMBER"), "Is this an http server?"),
+        (ConnectFailed("h", "local", "r"), "ulimit"),
+        (ConnectFailed("h", "proxy", "r"), "--proxy"),
+        (ConnectFailed("h", "odd", "r"), "can be reached"),
+        (HttpStatus(401, "", ""), "OPENAI_API_KEY"),
+        (HttpStatus(403, "", ""), "OPENAI_API_KEY"),
+        (HttpStatus(404, "", ""), "--endpoint"),
+        (HttpStatus(422, "", ""), "does not accept"),
+        (HttpStatus(429, "", ""), "--retries"),
+        (HttpStatus(503, "", ""), "overloaded"),
+        (HttpStatus(418, "", ""), "the body may say why"),
+        (HttpStatus(502, "", ""), "gateway"),
+        (HttpStatus(304, "", ""), "--base-url"),
+    ],
+    ids=lambda value: f"{value.case}" if isinstance(value, WindtunnelError) else "",
+)
+def test_the_way_out_is_that_of_the_case_at_hand(error: WindtunnelError, words: str) -> None:
+    assert words in error.advice
+    assert from_facts(error.code, error.facts).advice == error.advice
 
 
 @pytest.mark.parametrize("cls", classes(), ids=lambda cls: cls.__name__)

@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 from windtunnel.engine.paced.app import PacedApp
 from windtunnel.engine.paced.config import parse_paced
 from windtunnel.engine.pacer import Pacer
-from windtunnel.engine.server import Handler, HttpServer, new_event_loop
-from windtunnel.wire.http1 import Response
+from windtunnel.engine.server import Exchange, Handler, HttpServer, new_event_loop
+from windtunnel.wire.http1 import Request, Response
 from windtunnel.wire.sse import Event, EventStream
 
 FAST = "ttft=4ms,itl=1ms"
@@ -26,12 +26,12 @@ CHAT = "/v1/chat/completions"
 
 
 @contextmanager
-def serving(make_handler: Any, **options: Any) -> Iterator[str]:
+def serving(make_handler: Any, *, port: int = 0, **options: Any) -> Iterator[str]:
     """A server's address, while it runs; `make_handler(loop)` makes what answers."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         loop = runner.get_loop()
         server = HttpServer(make_handler(loop), **options)
-        runner.run(server.listen())
+        runner.run(server.listen(port=port))
         stop = asyncio.Event()
         thread = threading.Thread(target=lambda: runner.run(stop.wait()))
         thread.start()
@@ -44,11 +44,61 @@ def serving(make_handler: Any, **options: Any) -> Iterator[str]:
 
 
 @contextmanager
-def paced(text: str = "") -> Iterator[str]:
+def paced(text: str = "", *, port: int = 0) -> Iterator[str]:
     """A paced target's address; fast, where `text` does not say otherwise."""
     config = parse_paced(f"paced:{FAST},{text}")
-    with serving(lambda loop: PacedApp(config, Pacer(loop))) as url:
+    with serving(lambda loop: PacedApp(config, Pacer(loop)), port=port) as url:
         yield url
+
+
+class Front:
+    """Stands before a paced target: keeps what is asked of it, and holds generations back where it is told to."""
+
+    def __init__(self, text: str, loop: asyncio.AbstractEventLoop, *, holds: bool) -> None:
+        self.url = ""
+        self.requests: list[Request] = []
+        self._app = PacedApp(parse_paced(f"paced:{FAST},{text}"), Pacer(loop))
+        self._loop = loop
+        self._holds = holds
+        self._held: list[Exchange] = []
+
+    def __call__(self, exchange: Exchange) -> None:
+        self.requests.append(exchange.request)
+        if self._holds and exchange.request.target.startswith("/v1/") and exchange.request.method == "POST":
+            self._held.append(exchange)
+        else:
+            self._app(exchange)
+
+    def bodies(self, path: str) -> list[Any]:
+        """The JSON of the requests to a path, in the order in which they came."""
+        return [json.loads(request.body) for request in self.requests if request.target == path]
+
+    @property
+    def num_held(self) -> int:
+        return len(self._held)
+
+    def release(self) -> None:
+        """Answer what was held back, and from now on everything at once."""
+        self._loop.call_soon_threadsafe(self._release)
+
+    def _release(self) -> None:
+        self._holds = False
+        for exchange in self._held:
+            self._app(exchange)
+
+
+@contextmanager
+def fronted(text: str = "", *, holds: bool = False) -> Iterator[Front]:
+    """A paced target behind a `Front`."""
+    fronts: list[Front] = []
+
+    def make(loop: asyncio.AbstractEventLoop) -> Front:
+        fronts.append(Front(text, loop, holds=holds))
+        return fronts[0]
+
+    with serving(make) as url:
+        fronts[0].url = url
+        yield fronts[0]
 
 
 @contextmanager

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+from tests.engine import serving
 from windtunnel.clock import monotonic_ns
 from windtunnel.engine.process import EmbeddedTarget
 from windtunnel.loadgen.driver import Driver
@@ -81,8 +82,15 @@ def drive(
 
 @contextmanager
 def paced(text: str = FAST) -> Iterator[str]:
-    """The address of a paced target that runs for so long."""
-    with EmbeddedTarget.start(f"paced:{text}") as target:
+    """The address of a paced target that runs for so long, in a thread of this process."""
+    with serving.paced(text) as url:
+        yield url
+
+
+@contextmanager
+def paced_with_tls(certificate: tuple[str, str]) -> Iterator[str]:
+    """The address of a paced target that speaks TLS, in a process of its own, which loads the certificate."""
+    with EmbeddedTarget.start(f"paced:{FAST},tls={certificate[0]}:{certificate[1]}") as target:
         yield target.url
 
 

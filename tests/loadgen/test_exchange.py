@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from windtunnel import errors
-from windtunnel.loadgen.exchange import END_GRACE_NS, Exchange
+from windtunnel.loadgen.exchange import END_GRACE_NS, USAGE_GRACE_NS, Exchange
 from windtunnel.measure.record import Record, ending
 from windtunnel.wire.control import Timeouts, Work
 from windtunnel.wire.http1 import LAST_CHUNK, write_chunk
@@ -211,13 +211,51 @@ def test_the_whole_request_has_a_time_out() -> None:
     assert phase_of(exchange) == "total"
 
 
-@pytest.mark.parametrize("end", [token("b", "stop"), event("[DONE]")])
+@pytest.mark.parametrize("end", [token("b", "stop") + event(USAGE), event("[DONE]"), event({"error": "x"})])
 def test_an_end_without_the_end_of_the_message_is_waited_for_a_moment_only(end: bytes) -> None:
     exchange = begun()
     exchange.receive(HEAD + token("a") + end, 100, None)
     assert not exchange.expire(100 + END_GRACE_NS, TIMEOUTS, False)
     assert exchange.expire(101 + END_GRACE_NS, TIMEOUTS, False)
     assert (exchange.failure, exchange.done_ns) == (None, 100)
+
+
+def test_a_usage_that_is_due_is_waited_for_a_little_longer() -> None:
+    exchange = begun()
+    exchange.receive(HEAD + token("a") + token("b", "stop"), 100, None)
+    assert not exchange.expire(100 + USAGE_GRACE_NS, TIMEOUTS, False)
+    assert exchange.expire(101 + USAGE_GRACE_NS, TIMEOUTS, False)
+    assert (finished(exchange).failure, exchange.done_ns) == (None, 100)
+
+
+def test_a_status_that_is_no_success_needs_no_whole_body() -> None:
+    exchange = begun()
+    exchange.receive(b"HTTP/1.1 503 Busy\r\ncontent-length: 1000\r\n\r\nhold on", 100, None)
+    assert exchange.expire(101 + END_GRACE_NS, TIMEOUTS, False)
+    cut = begun()
+    cut.receive(b"HTTP/1.1 503 Busy\r\ncontent-length: 1000\r\n\r\nhold on", 100, None)
+    cut.connection_ended(None, 200)
+    for one in (exchange, cut):
+        failure = finished(one).failure
+        assert failure is not None
+        assert (failure.facts["status"], failure.facts["body"]) == (503, "hold on")
+
+
+def test_the_server_s_own_words_win_over_the_stall_that_follows_them() -> None:
+    exchange = begun()
+    exchange.receive(HEAD + token("a") + event({"error": {"message": "oom"}}), 100, None)
+    exchange.fail(errors.Cancelled("SIGINT", 1), 200)
+    failure = finished(exchange).failure
+    assert failure is not None
+    assert failure.facts == {"error": "oom", "tokens": 1}
+
+
+def test_an_encoded_answer_is_told_as_such() -> None:
+    exchange = begun()
+    exchange.receive(b"HTTP/1.1 200 OK\r\ncontent-encoding: gzip\r\ncontent-length: 3\r\n\r\nabc", 100, None)
+    failure = finished(exchange).failure
+    assert failure is not None
+    assert "gzip" in failure.facts["problem"]
 
 
 # --- attempts ---

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from tests.engine.certificates import make_certificate
-from tests.loadgen.driving import FAST, drive, drive_paced, paced
+from tests.loadgen.driving import FAST, drive, drive_paced, paced, paced_with_tls
 from windtunnel import errors
 from windtunnel.engine.process import EmbeddedTarget
 from windtunnel.loadgen.network import resolve
@@ -30,7 +30,7 @@ def test_https_works_with_a_certificate_that_is_trusted(
     certificate: tuple[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SSL_CERT_FILE", certificate[0])
-    with paced(f"{FAST},tls={certificate[0]}:{certificate[1]}") as url:
+    with paced_with_tls(certificate) as url:
         assert url.startswith("https://")
         records = drive(url, 6, slots=2)
     assert [record.failure for record in records] == [None] * 6
@@ -40,7 +40,7 @@ def test_https_works_with_a_certificate_that_is_trusted(
 
 
 def test_https_with_a_certificate_that_is_not_trusted_fails_in_its_own_phase(certificate: tuple[str, str]) -> None:
-    with paced(f"{FAST},tls={certificate[0]}:{certificate[1]}") as url:
+    with paced_with_tls(certificate) as url:
         (record,) = drive(url)
         (unchecked,) = drive(url, insecure=True)
     assert record.failure is not None
@@ -83,11 +83,12 @@ def test_a_redirect_is_followed() -> None:
 
 
 class Recorder:
-    """A server that answers each request by a function and keeps what it was asked."""
+    """A server that gives one answer to one request of each connection, and keeps what it was asked."""
 
-    def __init__(self, answer: str) -> None:
+    def __init__(self, answer: str, *, hangs_up_late: bool) -> None:
         self.requests: list[Request] = []
         self._answer = answer
+        self._hangs_up_late = hangs_up_late
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         self._thread = threading.Thread(target=self._serve)
@@ -109,6 +110,8 @@ class Recorder:
                 if request.complete:
                     self.requests.append(request)
                     connection.sendall(self._answer.encode())
+                    if self._hangs_up_late:
+                        connection.recv(65536)  # the next request, which is not answered, or the client's goodbye
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
@@ -117,8 +120,8 @@ class Recorder:
 
 
 @contextmanager
-def recorder(answer: str) -> Iterator[Recorder]:
-    server = Recorder(answer)
+def recorder(answer: str, *, hangs_up_late: bool = False) -> Iterator[Recorder]:
+    server = Recorder(answer, hangs_up_late=hangs_up_late)
     try:
         yield server
     finally:
@@ -231,7 +234,7 @@ def test_plain_requests_go_through_a_proxy_with_its_password() -> None:
 
 
 def test_https_goes_through_a_tunnel_and_the_proxy_sees_nothing_of_it(certificate: tuple[str, str]) -> None:
-    with proxy() as through, paced(f"{FAST},tls={certificate[0]}:{certificate[1]}") as url:
+    with proxy() as through, paced_with_tls(certificate) as url:
         (record,) = drive(url, proxy=f"http://127.0.0.1:{through.port}", insecure=True, headers=SECRETS)
     assert record.failure is None
     assert through.heads[0].startswith("CONNECT 127.0.0.1:")
@@ -252,9 +255,10 @@ def test_the_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyP
 
 
 def test_a_kept_connection_that_the_server_has_closed_is_replaced_and_counted() -> None:
-    """The server announces keep-alive and closes after each answer: the second request finds a closed connection."""
-    answer = OK.replace("connection: close\r\n", "")
-    with recorder(answer) as server:
-        records = drive(f"http://127.0.0.1:{server.port}", due_s=[0.0, 0.0, 0.0], slots=1, stream=False)
+    """The server answers one request of a connection and hangs up on the second, as if its idle time were over."""
+    with recorder(OK.replace("connection: close\r\n", ""), hangs_up_late=True) as server:
+        records = drive(f"http://127.0.0.1:{server.port}", 3, slots=1, stream=False)
     assert [record.failure for record in records] == [None] * 3
+    assert [record.reconnects for record in records] == [0, 1, 1]
+    assert all(record.connected_ns is not None for record in records)
     assert len(server.requests) == 3

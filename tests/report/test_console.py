@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import termios
 
 import golden_run
 import pytest
@@ -15,7 +16,7 @@ from windtunnel.measure.record import Fault, Record
 from windtunnel.measure.run import RunEnd, RunFacts
 from windtunnel.measure.summary import summarize
 from windtunnel.report.console import result_block, result_lines
-from windtunnel.report.text import Line, plain, write
+from windtunnel.report.text import Line, plain, width_of, write
 
 FACTS = golden_run.facts()
 END = golden_run.end()
@@ -85,8 +86,16 @@ def test_failures_are_told_by_cause_with_count_example_and_way_out() -> None:
     assert "e.g. request bench-0, WT-HTTP-STATUS" in text
     assert "│ data: last words" in text
     assert "lower --max-concurrency or" in text
-    assert "Invalid: the figures above are not what they seem (exit code 3)." in text
+    assert "Fix: The server is overloaded or still loading: lower" in text
+    assert "Invalid: do not use the figures above (exit code 3)." in text
     assert "✗ 3 of 16 requests failed (18.8%); --max-failed-ratio allows 1.0%" in text
+
+
+def test_an_invalid_run_says_so_before_its_figures() -> None:
+    before, banner, _ = block([broken(RECORDS[0], Truncated(0, "[DONE]")), *RECORDS[1:]]).partition("=====")
+    found = "1 of 16 requests failed (6.2%); --max-failed-ratio allows 1.0%"
+    assert banner and " ".join(before.split()) == f"INVALID (exit code 3): {found}; details below the figures"
+    assert block(RECORDS).startswith("=====")
 
 
 def test_a_run_in_which_nothing_completed_says_so_and_shows_no_latency() -> None:
@@ -114,24 +123,44 @@ def test_what_a_server_sends_cannot_steer_the_terminal() -> None:
     assert "\\x1b[2J" in text
 
 
-def test_no_line_below_the_block_is_wider_than_asked_for() -> None:
+def test_no_line_is_wider_than_asked_for() -> None:
     long = HttpStatus(400, "Bad Request", "word " * 300)
     summary = summarize([broken(RECORDS[0], long, "x" * 500), *RECORDS[1:]], FACTS, END)
-    lines = result_lines(summary, FACTS, END, width=72)
-    assert max(len(line.text) for line in lines) <= 72
+    text = plain(result_lines(summary, FACTS, END), 72)
+    assert max(map(len, text.splitlines())) <= 72
+    assert " word word" in text and text.count("│ xxxx") > 1
+
+
+def instrument_of(records: list[Record]) -> list[str]:
+    """The lines of the instrument's block, without its title."""
+    return block(records).split("\nInstrument\n")[1].splitlines()
 
 
 def test_the_instrument_is_described_by_what_stamped_the_arrivals() -> None:
     by_kernel = [structs.replace(r, stamped_by="kernel", read_lag_ns=3_000_000) for r in RECORDS]
-    assert "arrivals stamped by the kernel; the client looked p99 3 ms later" in block(by_kernel).replace("\n  ", " ")
-    assert "stamped by the client when it looked" in block(RECORDS)
+    assert instrument_of(by_kernel)[:2] == [
+        "  arrival times      by the kernel (16 of 16 requests)",
+        "  client read late   p99 3 ms, not in the figures",
+    ]
+    assert "by the client when it read (16 of 16 requests): its own delays" in instrument_of(RECORDS)[0]
+    some = " ".join(" ".join(instrument_of([*by_kernel[:6], *RECORDS[6:]])).split())
+    assert "by the kernel (6 of 16 requests), by the client when it read (10): its own delays are in" in some
 
 
 def test_figures_that_a_late_look_blurred_are_not_called_exact() -> None:
     merged = [structs.replace(r, stamped_by="kernel", read_lag_ns=72_000_000, reads=6) for r in RECORDS]
-    text = block(merged).replace("\n  ", " ")
-    assert "not in the figures, but where chunks shared a read" in text
-    assert "50.0% of chunks were read together with an earlier one" in text
+    assert instrument_of(merged)[1:4] == [
+        "  client read late   p99 72 ms, not in the figures, except where chunks were read together",
+        "  read together      50.0% of chunks share the arrival time of others, 50.0% where the client read",
+        "                     at least 5 ms late",
+    ]
+
+
+def test_how_late_requests_were_sent_is_told_where_they_had_a_schedule() -> None:
+    late = [structs.replace(r, ready_ns=r.sent_ns - 2_000_000) for r in RECORDS]
+    assert instrument_of(late)[-1] == "  sent late          p99 2 ms, max 2 ms"
+    closed = block(late, structs.replace(FACTS, request_rate=None))
+    assert "sent late" not in closed and "Closed loop: the client took 2 ms" in closed
 
 
 def on_a_terminal(lines: list[Line]) -> str:
@@ -168,3 +197,18 @@ def test_a_terminal_gets_colour_and_the_same_text(monkeypatch: pytest.MonkeyPatc
 def test_a_terminal_gets_plain_text_under_no_color(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NO_COLOR", "1")
     assert on_a_terminal(LINES) == plain(LINES)
+
+
+@pytest.mark.parametrize(("columns", "width"), [(40, 60), (72, 72), (250, 100), (0, 80)])
+def test_lines_are_broken_to_the_width_of_the_terminal(columns: int, width: int) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, columns))
+    with os.fdopen(theirs, "w") as stream:
+        assert width_of(stream) == width
+    os.close(ours)
+
+
+def test_what_is_no_terminal_is_as_wide_as_the_widest() -> None:
+    stream = io.StringIO()
+    write([Line("word " * 30, rest="")], stream)
+    assert max(map(len, stream.getvalue().splitlines())) == 99

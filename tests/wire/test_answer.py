@@ -209,3 +209,57 @@ def test_the_transcript_is_the_end_of_what_came() -> None:
     reader = read(*[events(text("x" * 100), done=False)] * 30, events(text("last", "stop")))
     assert len(reader.transcript) <= 1024
     assert reader.transcript.endswith("data: [DONE]\n\n")
+
+
+def test_a_usage_on_the_finish_chunk_is_the_sum_and_no_token() -> None:
+    finish = {**text("", "stop"), "usage": {"completion_tokens": 2}}
+    reader = read(events(text("a"), done=False), events(text("b"), done=False), events(finish))
+    assert (reader.tokens, reader.last_token_ns, reader.gaps_ns) == (2, 2, [1])
+    assert reader.usage is not None
+
+
+def test_an_answer_of_two_choices_is_whole_when_both_have_finished() -> None:
+    def choice(index: int, value: str, finish: str | None) -> dict[str, Any]:
+        return {"choices": [{"index": index, "text": value, "finish_reason": finish}]}
+
+    first = events(choice(0, "a", None), choice(1, "b", None), choice(0, "", "stop"), done=False)
+    assert not read(first).whole
+    assert read(first, events(choice(1, "", "stop"))).whole
+
+
+def test_what_comes_after_done_is_told_and_not_counted() -> None:
+    reader = read(events(text("a", "stop")), events(text("late"), done=False))
+    assert (reader.text, reader.tokens, reader.num_problems) == ("a", 1, 1)
+
+
+def test_an_error_event_need_not_be_json() -> None:
+    assert read(b"event: error\ndata: engine died\n\n").error == "engine died"
+
+
+@pytest.mark.parametrize("nothing", [{}, False, ""])
+def test_an_error_that_says_nothing_is_none(nothing: Any) -> None:
+    assert read(events({**text("a", "stop"), "error": nothing})).error is None
+
+
+@pytest.mark.parametrize("count", [-1, 10**19, 10**30, 1.5])
+def test_a_count_that_can_not_be_is_a_problem_of_the_schema(count: float) -> None:
+    reader = read(events(text("a", "stop"), {"choices": [], "usage": {"completion_tokens": count}}))
+    assert (reader.usage, [problem.layer for problem in reader.problems]) == (None, ["schema"])
+
+
+def test_json_that_is_nested_without_end_is_a_problem_and_no_crash() -> None:
+    deep = b'data: {"x": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n\n"
+    reader = read(deep, events(text("a", "stop")))
+    assert (reader.tokens, reader.num_problems) == (1, 1)
+
+
+def test_a_line_of_megabytes_in_small_pieces_takes_no_longer_than_its_length() -> None:
+    """Joined again with each piece it would take hours."""
+    piece = b"x" * 500
+    reader = AnswerReader("completions", SSE, streamed=True)
+    reader.feed(b': hello\n\ndata: {"choices":[{"text":"', 1)
+    for stamp in range(40_000):
+        reader.feed(piece, stamp)
+    reader.feed(b'","finish_reason":"stop"}]}\n\n', 99_999)
+    assert len(reader.text) == 20_000_000
+    assert reader.first_token_ns == 99_999

@@ -213,8 +213,8 @@ _BUILT = (
     Flag("--presence-penalty", _SAMPLING, FLOAT, None, "Penalty for a token that was generated."),
     Flag("--repetition-penalty", _SAMPLING, FLOAT, None, "Factor for tokens of prompt and answer."),
     Flag(
-        "--ignore-eos", _SAMPLING, SWITCH, False, "Generate the requested number of tokens, even past an end-of-sequence token. Always on with "
-        "random prompts.",
+        "--ignore-eos", _SAMPLING, SWITCH, False, "Generate the requested number of tokens, also past the "
+        "end of the text. Always on with random prompts.",
     ),
     Flag("--logprobs", _SAMPLING, COUNT, None, "Log probabilities for each token."),
     Flag(
@@ -227,11 +227,11 @@ _BUILT = (
     ),
     Flag("--request-id-prefix", _SAMPLING, TEXT, None, "Prefix of each request's id. Without it: bench-XXXXXXXX-."),
     # timeouts
-    Flag("--ready-check-timeout-sec", _TIMEOUTS, WAIT, 0.0, "Wait up to this long for the server to be ready; 0: don't wait."),
+    Flag("--ready-check-timeout-sec", _TIMEOUTS, WAIT, 0.0, "Longest wait for the server to be ready; 0: none."),
     Flag("--connect-timeout-s", _TIMEOUTS, TIMEOUT, 10.0, "Time to establish a connection, TLS included.", OURS),
-    Flag("--first-token-timeout-s", _TIMEOUTS, TIMEOUT, 600.0, "Longest time from sending a request to its first token.", OURS),
-    Flag("--stall-timeout-s", _TIMEOUTS, TIMEOUT, 120.0, "Longest time from one token to the next.", OURS),
-    Flag("--request-timeout-s", _TIMEOUTS, TIMEOUT, 21600.0, "Longest time for a whole request.", OURS),
+    Flag("--first-token-timeout-s", _TIMEOUTS, TIMEOUT, 600.0, "From sending a request to its first token.", OURS),
+    Flag("--stall-timeout-s", _TIMEOUTS, TIMEOUT, 120.0, "From one token to the next.", OURS),
+    Flag("--request-timeout-s", _TIMEOUTS, TIMEOUT, 21600.0, "From sending a request to its end.", OURS),
     # output
     Flag(
         "--percentile-metrics", _OUTPUT, LIST, None, "Metrics whose percentiles are shown. Without it: ttft,tpot,itl.",
@@ -247,7 +247,7 @@ _BUILT = (
     Flag("--save-detailed", _OUTPUT, SWITCH, False, "Include per-request measurements in the result file."),
     Flag("--append-result", _OUTPUT, SWITCH, False, "Append the result to the file, as one more line of JSON."),
     Flag("--result-dir", _OUTPUT, PATH, None, "Folder of the result file. Without it: the current one."),
-    Flag("--result-filename", _OUTPUT, PATH, None, "Name of the result file. Without it: made of backend, load, model and date."),
+    Flag("--result-filename", _OUTPUT, PATH, None, "Name of the result file. Without it: load, model, date."),
     Flag("--label", _OUTPUT, TEXT, None, "First part of the result file's name. Without it: the backend."),
     Flag("--metadata", _OUTPUT, KEY_VALUE, None, "Keys of your own for the result file.", nargs="*"),
     Flag("--disable-tqdm", _OUTPUT, SWITCH, False, "No progress display."),

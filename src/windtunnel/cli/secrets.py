@@ -22,6 +22,7 @@ def known_secrets(arguments: Sequence[str], environ: Mapping[str, str]) -> set[s
             in_header = len(name) > 5 and "--header".startswith(name)
             if not equals:
                 continue
+        found |= {secret for _, secret in re.findall(r"[?&]([^=&\s]+)=([^&\s]+)", value)}  # of an address
         if in_header:
             secret = value.partition("=")[2] or value
             found |= {secret, *secret.split()}

@@ -42,7 +42,7 @@ class EmbeddedTarget:
         stderr = tempfile.TemporaryFile()  # noqa: SIM115  a pipe would fill up: nobody reads it while the target runs
         process = subprocess.Popen(
             # the text goes through the pipe, since it may hold a key and anybody can read a command line
-            [sys.executable, "-m", "windtunnel.engine.paced", "-", "--host", host],
+            [sys.executable, "-P", "-m", "windtunnel.engine.paced", "-", "--host", host],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,

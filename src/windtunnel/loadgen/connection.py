@@ -18,7 +18,7 @@ from windtunnel.clock import monotonic_ns, read_clock_pair
 from windtunnel.loadgen.endpoint import Endpoint, connect_failure, describe, write_connect
 from windtunnel.loadgen.exchange import Exchange
 from windtunnel.readiness import GONE, READABLE, WRITABLE, Poller
-from windtunnel.units import NS_PER_S
+from windtunnel.units import NS_PER_MS, NS_PER_S
 from windtunnel.wire.control import Address
 from windtunnel.wire.http1 import ProtocolError, Response
 
@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _SO_TIMESTAMPNS = 35
 _READ_BYTES = 1 << 18
 _ANCILLARY_BYTES = 64
+_STALE_NS = 100 * NS_PER_MS
+"""A kept connection that ends so soon after a request was written to it had been closed before, not by the request."""
 _buffer = bytearray(_READ_BYTES)
 _buffers = [_buffer]
 _view = memoryview(_buffer)
@@ -67,6 +69,7 @@ class Connection:
         "_proxy_answer",
         "_receive",
         "_registered",
+        "_sent_ns",
         "_sock",
         "_tls",
         "_unsent_encrypted",
@@ -95,6 +98,7 @@ class Connection:
         self._addresses = iter(endpoint.addresses)
         self._address: Address | None = None
         self._used = False
+        self._sent_ns = 0
 
     @property
     def connecting(self) -> bool:
@@ -107,6 +111,7 @@ class Connection:
         """Send a request; on a new connection, as soon as it stands."""
         self.exchange = exchange
         self._out = request
+        self._sent_ns = monotonic_ns()
         if self._phase == "open":
             if self._tls is not None:
                 self._tls.encrypt(request)
@@ -221,7 +226,10 @@ class Connection:
         except BlockingIOError:
             sent = 0
         except OSError as error:
-            self._broken(error)
+            self._out = b""
+            self._read()  # a server that refuses a request before it has all of it says why, and closes
+            if self.exchange is not None:
+                self._broken(error)
             return
         self._out = self._out[sent:] if sent < len(self._out) else b""
         self._watch(READABLE | WRITABLE if self._out else READABLE)
@@ -380,7 +388,7 @@ class Connection:
             return
         self.exchange = None
         self.close()
-        if self._used and exchange.first_byte_ns is None:
+        if self._used and exchange.first_byte_ns is None and now_ns - self._sent_ns < _STALE_NS:
             self.listener.exchange_stale(self, exchange)
             return
         exchange.connection_ended(reason, now_ns)

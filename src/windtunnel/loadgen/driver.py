@@ -265,13 +265,23 @@ class Driver:
         """A request has been over for so long that it shall be judged though there is other work."""
         return bool(self._over) and now_ns - (self._over[0].done_ns or now_ns) > _MAX_JUDGE_DELAY_NS
 
+    def _decode_over(self, exchange: Exchange) -> bool:
+        """Decode a slice of an answer that is over, and judge it at its end; True when it is judged."""
+        try:
+            if not exchange.decode(_READS_A_SLICE):
+                return False
+            exchange.settle()
+        except Exception as error:  # whatever one answer holds, it must not end the load of all
+            problem = f"windtunnel can't read it: {type(error).__name__}: {error}"
+            exchange.fail(errors.MalformedResponse("schema", "response", 0, problem, ""), exchange.done_ns or 0)
+        return True
+
     def _do_idle_work(self) -> None:
         """One slice of decoding."""
         if self._over:
             exchange = self._over[0]
-            if exchange.decode(_READS_A_SLICE):
+            if self._decode_over(exchange):
                 self._over.popleft()
-                exchange.settle()
                 self._sink(exchange)
         elif self._undecoded and self._undecoded[0].decode(_READS_A_SLICE):
             self._undecoded.popleft()

@@ -18,6 +18,8 @@ from windtunnel.wire.openai import Dialect
 
 END_GRACE_NS = NS_PER_S
 """How long the end of the HTTP message may follow the end of the answer."""
+USAGE_GRACE_NS = 5 * NS_PER_S
+"""How long the usage, which every stream is asked for, may follow the finish reason."""
 _BODY_EXCERPT_BYTES = 1024
 _MESSAGE_END = b"\r\n\r\n"
 """How every chunked message ends, with or without trailers."""
@@ -155,6 +157,8 @@ class Exchange:
             return
         if reason is None and self.response.finish():
             self.done_ns = now_ns
+        elif self.response.status not in (0, 200) and self.response.head_complete:
+            self.done_ns = now_ns  # the status says more than that its body is cut off
         elif self.first_byte_ns is None:
             self.fail(errors.Disconnected("before the first byte", reason or "closed by the server"), now_ns)
         else:
@@ -181,7 +185,7 @@ class Exchange:
         quiet_since_ns = self.last_read_ns or self.attempt_ns
         if self.last_read_ns is not None and now_ns - quiet_since_ns > END_GRACE_NS:
             self.decode()
-            if self.done_ns is None and (self.reader.whole or self.reader.saw_done):
+            if self.done_ns is None and self._is_over(now_ns - quiet_since_ns):
                 self.done_ns = self.last_read_ns
             if self.done_ns is not None:
                 return True
@@ -201,6 +205,15 @@ class Exchange:
                 self._time_out("stall", now_ns - last_token_ns, "another token", "--stall-timeout-s", now_ns)
                 return True
         return False
+
+    def _is_over(self, quiet_ns: int) -> bool:
+        """All that matters has come, though the message's end has not."""
+        if self.response.head_complete and self.response.status != 200:
+            return True
+        reader = self.reader
+        if reader.saw_done or reader.error is not None:
+            return True
+        return reader.whole and (reader.usage is not None or quiet_ns > USAGE_GRACE_NS)
 
     def _time_out(self, phase: str, waited_ns: int, missing: str, flag: str, now_ns: int) -> None:
         self.decode()
@@ -242,11 +255,18 @@ class Exchange:
         """Judge an answer that is over: decode the rest, and find the failure that it amounts to, if any."""
         if self.failure is not None or self.done_ns is None:
             self.decode()
+            if self.reader.error is not None:  # what the server said of itself explains what came after it
+                self.failure = errors.BackendError(self.reader.error, self.reader.tokens)
             return
         status = self.response.status
         if status != 200:
             words = self.body[:_BODY_EXCERPT_BYTES].decode("utf-8", "backslashreplace")
             self.failure = errors.HttpStatus(status, self.response.reason, words, self.retry_after_s())
+            return
+        encoding = self.response.header("content-encoding")
+        if encoding not in (None, "", "identity"):
+            problem = f"the answer is encoded ({encoding}), which was not asked for"
+            self.failure = errors.MalformedResponse("http", "response", 0, problem, repr(self.body[:20]))
             return
         self.decode()
         reader = self.reader

@@ -123,10 +123,17 @@ class Fleet:
         """The workers that have not died."""
         return [worker for worker in self.workers if worker.alive]
 
-    def deal(self, items: list[Work]) -> None:
-        """Deal requests to the workers, in turn."""
+    def slots(self, cap: int | None) -> list[int | None]:
+        """How many requests each worker may have in flight."""
+        num = len(self.workers)
+        return [None if cap is None else cap // num + (number < cap % num) for number in range(num)]
+
+    def deal(self, items: list[Work], cap: int | None) -> None:
+        """Deal requests to the workers in turn, to each in proportion to its slots."""
+        slots = self.slots(cap)
+        turns = [n for turn in range(max(s or 1 for s in slots)) for n, s in enumerate(slots) if turn < (s or 1)]
         for worker in self.workers:
-            share = items[worker.number :: len(self.workers)]
+            share = [item for place, item in enumerate(items) if turns[place % len(turns)] == worker.number]
             worker.assigned = len(share)
             batch: list[Work] = []
             size = 0

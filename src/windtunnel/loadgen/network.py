@@ -84,7 +84,7 @@ class Network:
         try:
             if num_before >= _MAX_REDIRECTS:
                 raise ValueError(f"more than {_MAX_REDIRECTS} redirects")
-            target = parse_url(urljoin(str(url), location))
+            target = parse_url(urljoin(f"{url.origin}{url.target}", location))
         except ValueError as problem:
             raise errors.RedirectRefused(response.status, location[:200], str(problem)) from problem
         return self.route(target)

@@ -342,8 +342,8 @@ def redact(config: ServeConfig) -> dict[str, Any]:
     if target["embedded"]:
         target["embedded"] = re.sub(r"\bkey=[^,]*", "key=…", target["embedded"])
     target["api_key"] = "…" if target["api_key"] else None
+    target["endpoint"] = target["endpoint"].partition("?")[0]
     for name in ("base_url", "proxy"):
         if target[name]:
-            url = parse_url(target[name])
-            target[name] = str(url).rstrip("/")
+            target[name] = str(parse_url(target[name])).rstrip("/")
     return document

@@ -223,9 +223,6 @@ class Run:
 
     def _setup(self, worker: int) -> Setup:
         target = self._config.target
-        workers = len(self._fleet.workers)
-        cap = self._config.load.max_concurrency
-        slots = None if cap is None else cap // workers + (worker < cap % workers)
         timeouts = Timeouts(
             s_to_ns(target.connect_timeout_s),
             s_to_ns(target.first_token_timeout_s),
@@ -243,7 +240,7 @@ class Run:
             target.insecure,
             target.proxy,
             self._config.load.retries,
-            slots,
+            self._fleet.slots(self._config.load.max_concurrency)[worker],
             self._journal.path,
         )
 
@@ -288,7 +285,7 @@ class Run:
 
     def _deal(self, work: list[Work]) -> None:
         """Deal a phase's requests, and wait until every worker has its share."""
-        self._fleet.deal(work)
+        self._fleet.deal(work, self._config.load.max_concurrency)
         waiting = set(self._fleet.alive)
         while waiting and self._interrupted is None:
             for worker, message in self._fleet.messages(_POLL_S):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import os
 import secrets
-import shutil
 import time
 from pathlib import Path
 
@@ -77,6 +76,8 @@ def find_run(folder: Path, name: str | None, *, unfinished: bool = False) -> Run
 
     Without a name the newest, or with `unfinished` the newest that did not finish. Raises errors.RunNotFound.
     """
+    if name == "":
+        raise errors.RunNotFound("''", str(folder), ": the name is empty")
     if name is not None and os.sep in name:
         path = Path(name)
         path = path.parent if path.name == FILE_NAME else path
@@ -102,9 +103,15 @@ def find_run(folder: Path, name: str | None, *, unfinished: bool = False) -> Run
 def remove_run(run: RunInfo) -> None:
     """Remove a run's folder; raises errors.FileError."""
     try:
-        shutil.rmtree(run.path)
+        run.journal.unlink()
+        run.path.rmdir()  # refused where there is anything else
     except OSError as error:
-        raise errors.FileError("remove", str(run.path), str(error.strerror), "Is it yours to remove?") from error
+        raise errors.FileError(
+            "remove",
+            str(run.path),
+            str(error.strerror or error),
+            "Only a folder that holds nothing but a journal is removed.",
+        ) from error
 
 
 def refuse_running(run: RunInfo) -> None:

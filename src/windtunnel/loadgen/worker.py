@@ -155,7 +155,8 @@ class Worker:
                 self._warmup_failures.append(self._redactor.scrub(failure.message))
             return
         record = exchange.record(self._setup.worker)
-        self._journal.write(self._redactor.scrub_line(encode_line(RequestLine(record))))
+        self._redactor.scrub_record(record)
+        self._journal.write(encode_line(RequestLine(record)))
         if failure is None:
             self._completed += 1
             if record.first_token_ns is not None and record.sent_ns is not None:

@@ -1,4 +1,4 @@
-"""A run's result on the console: vLLM's block line for line, our additions, then what went wrong and the way out."""
+"""A run's result on the console: vLLM's block line for line, our additions, then what went wrong and how to fix it."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from windtunnel.measure.notes import counted
 from windtunnel.measure.rates import RATES
 from windtunnel.measure.run import RunEnd, RunFacts
 from windtunnel.measure.summary import Summary
-from windtunnel.measure.validity import Instrument
-from windtunnel.report.text import Line, Style, plain, printable, shortened, wrapped
-from windtunnel.units import format_duration
+from windtunnel.report.instrument import instrument_lines
+from windtunnel.report.text import Line, Style, plain, printable, shortened
 
 _BANNER = 50
-_WIDTH = 100
 _MAX_CAUSES = 10
 _MAX_MESSAGE_CHARS = 400
 _MAX_TRANSCRIPT_CHARS = 240
@@ -44,15 +42,25 @@ def result_block(summary: Summary, facts: RunFacts, end: RunEnd) -> str:
     return plain(result_lines(summary, facts, end))
 
 
-def result_lines(summary: Summary, facts: RunFacts, end: RunEnd, width: int = _WIDTH) -> list[Line]:
+def result_lines(summary: Summary, facts: RunFacts, end: RunEnd) -> list[Line]:
     """The result block, then what is invalid, failures, warnings and notes, each only where there are any."""
     return [
+        *_alarm(summary, end),
         *_block(summary, facts, end),
-        *_verdict(summary, end, width),
-        *_causes("Failures", summary.failures, summary.failed, "bad", width),
-        *_causes("Warnings", summary.warnings, None, "warn", width),
-        *_notes(summary, width),
+        *_verdict(summary, end),
+        *_causes("Failures", summary.failures, summary.failed, "bad"),
+        *_causes("Warnings", summary.warnings, None, "warn"),
+        *_notes(summary),
     ]
+
+
+def _alarm(summary: Summary, end: RunEnd) -> Iterator[Line]:
+    """Before the figures of an invalid run, so that nobody takes them for good ones."""
+    if summary.completed and summary.invalid:
+        found = summary.invalid[0].found
+        text = f"INVALID{_exit_code(EXIT_INVALID, end)}: {printable(found)}; details below the figures"
+        yield Line(text, "bad", rest="  ")
+        yield Line("")
 
 
 # --- vLLM's block -----------------------------------------------------------------------------------------------
@@ -138,17 +146,17 @@ def _ending_lines(summary: Summary) -> Iterator[Line]:
 # --- below the block --------------------------------------------------------------------------------------------
 
 
-def _verdict(summary: Summary, end: RunEnd, width: int) -> Iterator[Line]:
+def _verdict(summary: Summary, end: RunEnd) -> Iterator[Line]:
     if summary.completed and not summary.invalid:
         return
     yield Line("")
     if not summary.completed:
         yield Line(f"No request completed{_exit_code(EXIT_FAILED, end)}.", "bad")
         return
-    yield Line(f"Invalid: the figures above are not what they seem{_exit_code(EXIT_INVALID, end)}.", "bad")
+    yield Line(f"Invalid: do not use the figures above{_exit_code(EXIT_INVALID, end)}.", "bad")
     for reason in summary.invalid:
-        yield from wrapped(reason.found, first="  ✗ ", rest="    ", width=width)
-        yield from _way_out(reason.way_out, 4, width)
+        yield Line(f"  ✗ {printable(reason.found)}", rest="    ")
+        yield _fix(reason.way_out, 4)
 
 
 def _exit_code(code: int, end: RunEnd) -> str:
@@ -156,34 +164,29 @@ def _exit_code(code: int, end: RunEnd) -> str:
     return f" (exit code {code})" if end.reason == "done" else ""
 
 
-def _causes(title: str, causes: Sequence[Cause], num_requests: int | None, style: Style, width: int) -> Iterator[Line]:
+def _causes(title: str, causes: Sequence[Cause], num_requests: int | None, style: Style) -> Iterator[Line]:
     if not causes:
         return
     yield Line("")
     yield Line(title if num_requests is None else f"{title}: {counted(num_requests, 'request')}, by cause", style)
     for cause in causes[:_MAX_CAUSES]:
-        yield from _cause(cause, width)
+        yield from _cause(cause)
     if len(causes) > _MAX_CAUSES:
         rest = causes[_MAX_CAUSES:]
         yield Line(f"  … and {counted(len(rest), 'cause')} more, {counted(sum(c.count for c in rest), 'request')}")
 
 
-def _cause(cause: Cause, width: int) -> Iterator[Line]:
+def _cause(cause: Cause) -> Iterator[Line]:
     share = f"{cause.count} × " if cause.state == "warning" else f"{cause.count} × {cause.state} ({cause.ratio:.1%}): "
     message = shortened(cause.example, _MAX_MESSAGE_CHARS)
-    yield from wrapped(share + message, first="  ", rest="      ", width=width)
-    yield from wrapped(
-        f"e.g. request {cause.example_request_id}, {cause.code}",
-        first=" " * 6,
-        rest=" " * 6,
-        width=width,
-        style="quote",
-    )
-    yield from _quoted(cause.transcript, width)
-    yield from _way_out(cause.way_out, 6, width)
+    indent = " " * 6
+    yield Line(f"  {share}{printable(message)}", rest=indent)
+    yield Line(f"{indent}e.g. request {printable(cause.example_request_id)}, {cause.code}", "quote", rest=indent)
+    yield from _quoted(cause.transcript, f"{indent}│ ")
+    yield _fix(cause.way_out, 6)
 
 
-def _quoted(transcript: str | None, width: int) -> Iterator[Line]:
+def _quoted(transcript: str | None, before: str) -> Iterator[Line]:
     """The last lines of an answer."""
     if not transcript:
         return
@@ -192,49 +195,16 @@ def _quoted(transcript: str | None, width: int) -> Iterator[Line]:
         tail = "…" + tail[1 - _MAX_TRANSCRIPT_CHARS :]
     for line in tail.splitlines():
         if line.strip():
-            yield Line(" " * 6 + "│ " + shortened(printable(line), width - 8), "quote")
+            yield Line(before + printable(line), "quote", rest=before)
 
 
-def _way_out(text: str, indent: int, width: int) -> Iterator[Line]:
-    blank = " " * indent
-    yield from wrapped(text, first=f"{blank}→ ", rest=f"{blank}  ", width=width, style="hint")
+def _fix(text: str, indent: int) -> Line:
+    word = f"{' ' * indent}Fix: "
+    return Line(word + printable(text), "hint", rest=" " * len(word))
 
 
-def _notes(summary: Summary, width: int) -> Iterator[Line]:
+def _notes(summary: Summary) -> Iterator[Line]:
     yield Line("")
     for note in summary.notes:
-        yield from wrapped(note.text, first="· ", rest="  ", width=width)
-    yield from wrapped(instrument_statement(summary.instrument), first="· ", rest="  ", width=width)
-
-
-def instrument_statement(instrument: Instrument) -> str:
-    """What the client itself adds to the figures, in a sentence."""
-    parts = [_stamps(instrument)]
-    if instrument.read_lag_ms is not None:
-        but = ", but where chunks shared a read" if instrument.num_chunks_merged else ""
-        parts.append(f"the client looked p99 {_ms(instrument.read_lag_ms.p99)} later, which is not in the figures{but}")
-    if instrument.num_chunks_merged:
-        merged = instrument.num_chunks_merged / instrument.num_chunks
-        parts.append(f"{merged:.1%} of chunks were read together with an earlier one, and have its instant")
-    lateness = instrument.send_lateness_ms
-    if lateness is not None and not instrument.closed_loop:
-        parts.append(f"requests left p99 {_ms(lateness.p99)} (at most {_ms(lateness.max)}) after they were due")
-    return f"Instrument: {'; '.join(parts)}."
-
-
-def _stamps(instrument: Instrument) -> str:
-    kernel, client = instrument.stamped_by_kernel, instrument.stamped_by_client
-    if not kernel and not client:
-        return "nothing arrived"
-    if not client:
-        return "arrivals stamped by the kernel"
-    if not kernel:
-        return "arrivals stamped by the client when it looked: its own delays are in the figures"
-    return (
-        f"arrivals stamped by the kernel for {counted(kernel, 'request')}, by the client for {client}, whose figures "
-        "hold the client's own delays"
-    )
-
-
-def _ms(milliseconds: float) -> str:
-    return format_duration(milliseconds / 1e3)
+        yield Line(f"· {printable(note.text)}", rest="  ")
+    yield from instrument_lines(summary.instrument)

@@ -12,6 +12,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 
+_BAR_COLUMNS = 20
+_FAST_PER_S = 100
+"""A rate whose decimals nobody needs."""
+
+
 class Progress(Struct, kw_only=True, frozen=True):
     """How far a run is."""
 
@@ -31,17 +36,20 @@ def progress_line(progress: Progress) -> str:
     return f"{progress.done}/{progress.total} done, {', '.join(_figures(progress))}"
 
 
-def progress_bar(progress: Progress, width: int = 30) -> RenderableType:
-    """The same with a bar, one line for a terminal."""
+def progress_bar(progress: Progress) -> RenderableType:
+    """The same with a bar, one line for a terminal; where that is narrow the bar gives way to the figures."""
     from rich.progress_bar import ProgressBar
     from rich.table import Table
     from rich.text import Text
 
     row = Table.grid(padding=(0, 1))
+    row.add_column(max_width=_BAR_COLUMNS)
+    row.add_column(no_wrap=True)
+    row.add_column(no_wrap=True)
     row.add_row(
-        ProgressBar(total=max(progress.total, 1), completed=progress.done, width=width),
+        ProgressBar(total=max(progress.total, 1), completed=progress.done),
         Text(f"{progress.done}/{progress.total}", style="bold"),
-        Text(", ".join(_figures(progress)), style="red" if progress.failed else "", no_wrap=True),
+        Text(", ".join(_figures(progress)), style="red" if progress.failed else ""),
     )
     return row
 
@@ -50,10 +58,10 @@ def _figures(progress: Progress) -> list[str]:
     figures = [
         f"{progress.in_flight} in flight",
         f"{progress.failed} failed",
-        f"{progress.rate_per_s:.1f} req/s",
+        f"{progress.rate_per_s:.{1 if progress.rate_per_s < _FAST_PER_S else 0}f} req/s",
     ]
     if progress.median_ttft_ms is not None:
-        figures.append(f"median TTFT {progress.median_ttft_ms:.1f} ms")
+        figures.append(f"median TTFT {format_duration(progress.median_ttft_ms / 1e3)}")
     return [*figures, _elapsed(progress.elapsed_s)]
 
 

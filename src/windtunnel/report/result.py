@@ -20,7 +20,7 @@ from windtunnel.measure.metrics import METRICS, queue_wait_ms
 from windtunnel.measure.record import Record
 from windtunnel.measure.run import RampUp, RunEnd, RunFacts
 from windtunnel.measure.summary import Summary
-from windtunnel.report.console import instrument_statement
+from windtunnel.report.instrument import instrument_statement
 from windtunnel.units import NS_PER_S
 from windtunnel.workload.arrivals import ramp_rates, rps_change_events
 

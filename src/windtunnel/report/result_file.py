@@ -13,6 +13,7 @@ from windtunnel.errors import FileError
 from windtunnel.measure.run import RunFacts
 
 _PROOF_BYTES = 4096
+_LONGEST_STEM = 200
 
 
 def result_path(facts: RunFacts, result_dir: str | None, result_filename: str | None) -> Path:
@@ -30,7 +31,8 @@ def _default_name(facts: RunFacts) -> str:
         load = f"ramp-up-{ramp_up.strategy}-{ramp_up.start_rps:g}qps-{ramp_up.end_rps:g}qps"
     else:
         load = f"{float('inf') if facts.request_rate is None else facts.request_rate}qps"
-    return f"{label}-{load}{concurrency}-{model}-{facts.date}.json"
+    stem = f"{label}-{load}{concurrency}-{model}".replace("/", "-")
+    return f"{stem[:_LONGEST_STEM]}-{facts.date}.json"
 
 
 def check_writable(path: Path) -> None:

@@ -9,6 +9,11 @@ from typing import Literal, NamedTuple, TextIO
 
 Style = Literal["", "title", "good", "bad", "warn", "quote", "hint"]
 
+WIDEST = 100
+_NARROWEST = 60
+_USUAL = 80
+"""Of a terminal that doesn't tell its width."""
+
 _RICH_STYLES: dict[Style, str] = {
     "": "",
     "title": "bold",
@@ -25,31 +30,45 @@ class Line(NamedTuple):
 
     text: str
     style: Style = ""
+    rest: str | None = None
+    """What the lines begin with that it is continued on where it is too wide; None: it is never broken."""
 
 
-def plain(lines: Iterable[Line]) -> str:
+def plain(lines: Iterable[Line], width: int = WIDEST) -> str:
     """The text without styles, a newline after each line."""
-    return "".join(f"{line.text}\n" for line in lines)
+    return "".join(f"{line.text}\n" for line in broken(lines, width))
 
 
 def write(lines: Iterable[Line], stream: TextIO) -> None:
-    """Put the lines out: in colour when the stream is a terminal and NO_COLOR is not set."""
+    """Put the lines out, as wide as the stream is; in colour when it is a terminal and NO_COLOR is not set."""
+    width = width_of(stream)
     if not stream.isatty() or os.environ.get("NO_COLOR"):
-        stream.write(plain(lines))
+        stream.write(plain(lines, width))
         return
     from rich.console import Console
     from rich.text import Text
 
     console = Console(file=stream, highlight=False, soft_wrap=True)
-    for line in lines:
+    for line in broken(lines, width):
         console.print(Text(line.text, style=_RICH_STYLES[line.style]))
 
 
-def wrapped(text: str, *, first: str, rest: str, width: int, style: Style = "") -> Iterator[Line]:
-    """The text as lines of at most `width` characters: the first begins with `first`, the others with `rest`."""
-    parts = textwrap.wrap(printable(text), width, initial_indent=first, subsequent_indent=rest, break_on_hyphens=False)
-    for part in parts or [first]:
-        yield Line(part, style)
+def width_of(stream: TextIO) -> int:
+    """How wide lines may be: as the terminal, from 60 to 100; where the stream is none, 100."""
+    if not stream.isatty():
+        return WIDEST
+    columns = os.get_terminal_size(stream.fileno()).columns or _USUAL
+    return max(_NARROWEST, min(columns, WIDEST))
+
+
+def broken(lines: Iterable[Line], width: int) -> Iterator[Line]:
+    """The lines, with those that may be broken broken between words to at most `width` characters."""
+    for line in lines:
+        if line.rest is None:
+            yield line
+            continue
+        for part in textwrap.wrap(line.text, width, subsequent_indent=line.rest, break_on_hyphens=False):
+            yield Line(part, line.style)
 
 
 def printable(text: str) -> str:

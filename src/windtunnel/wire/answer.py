@@ -48,7 +48,9 @@ class AnswerReader:
         self._output: list[str] = []
         self._events = EventStream()
         self._num_events = 0
-        self._usage_so_far = 0
+        self._usage_so_far: int | None = None
+        self._unfinished: set[int] = set()
+        """Choices that have begun and not ended."""
         self._json: list[bytes] | None = None
         self._tail: deque[bytes] = deque(maxlen=16)
         kind = (content_type or "").partition(";")[0].strip().lower()
@@ -77,7 +79,8 @@ class AnswerReader:
     @property
     def whole(self) -> bool:
         """The server has said that the answer is complete."""
-        return self.finish_reason is not None or (self.saw_done and self.usage is not None)
+        finished = self.finish_reason is not None and not self._unfinished
+        return finished or (self.saw_done and self.usage is not None)
 
     @property
     def tokens(self) -> int:
@@ -105,6 +108,9 @@ class AnswerReader:
             return
         data = event.data
         self._num_events += 1
+        if self.saw_done:
+            self._note("sse", event.offset, "an event after [DONE]", data)
+            return
         if data == b"[DONE]" or data.strip() == b"[DONE]":
             self.saw_done = True
             return
@@ -113,7 +119,10 @@ class AnswerReader:
         except msgspec.ValidationError as error:
             self._note("schema", event.offset, str(error), data)
             return
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            if event.type == b"error" and self.error is None:
+                self.error = data.decode("utf-8", "backslashreplace")
+                return
             if not last:  # what the end of the stream cut off is told by how the answer ended
                 self._note("json", event.offset, str(error), data)
             return
@@ -132,8 +141,11 @@ class AnswerReader:
     def _take_choice(self, choice: Choice, answer: Answer, stamp_ns: int) -> None:
         if choice.finish_reason is not None:
             self.finish_reason = choice.finish_reason
+            self._unfinished.discard(choice.index)
+        else:
+            self._unfinished.add(choice.index)
         output, reasoning, tools, empty = _content(choice)
-        count = self._told_count(choice, answer.usage)
+        count = self._told_count(choice, answer.usage, silent=not (output or reasoning or tools))
         # an empty string with nothing to explain it is a token whose text is held back
         held_back = empty and choice.finish_reason is None and count is None
         if not (output or reasoning or tools or count or held_back):
@@ -155,19 +167,26 @@ class AnswerReader:
         if output:
             self._output.append(output)
 
-    def _told_count(self, choice: Choice, usage: Usage | None) -> int | None:
-        """How many tokens the chunk has, where the server tells."""
+    def _told_count(self, choice: Choice, usage: Usage | None, *, silent: bool) -> int | None:
+        """How many tokens the chunk has, where the server tells.
+
+        A usage tells it by its growth from chunk to chunk. One that comes first with the finish reason is the sum.
+        """
         if choice.token_ids is not None:
             return len(choice.token_ids)
         if choice.logprobs is not None:
             entries = choice.logprobs.tokens if choice.logprobs.tokens is not None else choice.logprobs.content
             if entries is not None:
                 return len(entries)
-        if usage is not None and usage.completion_tokens:
-            grown = usage.completion_tokens - self._usage_so_far
-            self._usage_so_far = usage.completion_tokens
-            return max(grown, 0)
-        return None
+        if usage is None or not usage.completion_tokens:
+            return None
+        before = self._usage_so_far
+        self._usage_so_far = usage.completion_tokens
+        if before is None:
+            if self.last_token_ns is not None:
+                return None
+            before = 0
+        return None if silent and choice.finish_reason is not None else max(usage.completion_tokens - before, 0)
 
     def _take_document(self, body: bytes, stamp_ns: int) -> None:
         """A whole answer in one JSON document."""
@@ -176,7 +195,7 @@ class AnswerReader:
             return
         try:
             answer = decode_answer(body)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             self._note("schema" if isinstance(error, msgspec.ValidationError) else "json", 0, str(error), body)
             return
         self.error = error_text(answer)

@@ -68,8 +68,9 @@ class Url(NamedTuple):
     password: str | None = None
 
     def __str__(self) -> str:
-        """Without user and password: this form goes into messages and files."""
-        return f"{self.origin}{self.target}"
+        """Without user, password and query, which may hold secrets: this form goes into messages and files."""
+        path, mark, _ = self.target.partition("?")
+        return f"{self.origin}{path}{mark and '?…'}"
 
 
 def parse_url(text: str) -> Url:

@@ -5,10 +5,10 @@ A dialect is `completions` or `chat`. Only the fields that a benchmark needs are
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Meta, Raw, Struct
 
 Dialect = Literal["completions", "chat"]
 Prompt = str | list[int] | list[dict[str, Any]]
@@ -78,6 +78,7 @@ class Delta(Struct):
 class Choice(Struct):
     """One choice of a chunk or of a whole answer."""
 
+    index: int = 0
     text: str | None = None
     delta: Delta | None = None
     message: Delta | None = None
@@ -86,11 +87,15 @@ class Choice(Struct):
     token_ids: list[int] | None = None
 
 
+TokenCount = Annotated[int, Meta(ge=0, le=10_000_000)]
+"""What lies outside is nobody's answer, and a figure that would cost the report all memory."""
+
+
 class Usage(Struct):
     """The server's own count."""
 
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
+    prompt_tokens: TokenCount | None = None
+    completion_tokens: TokenCount | None = None
 
 
 class Answer(Struct):
@@ -113,7 +118,7 @@ def error_text(answer: Answer) -> str | None:
     value = answer.error
     if value is None and answer.object == "error":
         value = answer.message
-    if value is None:
+    if not value:  # null, false, an empty object: some servers send them beside tokens
         return None
     if isinstance(value, dict):
         message = value.get("message")

@@ -35,6 +35,7 @@ class EventStream:
 
     def __init__(self) -> None:
         self._rest = b""
+        self._pieces: list[bytes] = []
         self._rest_offset = 0
         self._data: list[bytes] = []
         self._data_ns = 0
@@ -45,12 +46,16 @@ class EventStream:
 
     def feed(self, data: bytes, stamp_ns: int) -> list[Event | Stray]:
         """The events and stray lines that these bytes complete, in order."""
-        if data.startswith(b"data: ") and data.endswith(b"\n\n") and not self._rest and not self._data:
+        if data.startswith(b"data: ") and data.endswith(b"\n\n") and not (self._rest or self._pieces or self._data):
             # the shape that nearly all servers send: whole events of one line each
             pieces = data[6:-2].split(b"\n\ndata: ")
             if data.count(b"\n") == 2 * len(pieces) and b"\r" not in data and self._type is _MESSAGE:
                 return self._whole_events(pieces, stamp_ns)
-        buffer = self._rest + data if self._rest else data
+        if b"\n" not in data and b"\r" not in data and self._rest_offset:
+            self._pieces.append(data)  # a piece of a long line: joined once, when its end comes
+            return []
+        buffer = b"".join((self._rest, *self._pieces, data)) if self._rest or self._pieces else data
+        self._pieces.clear()
         offset = self._rest_offset
         if offset == 0 and buffer[:1] == b"\xef":
             if len(buffer) < 3:
@@ -80,6 +85,7 @@ class EventStream:
     def finish(self, stamp_ns: int) -> list[Event | Stray]:
         """The stream has ended: an event that lacks only its empty line, or its last line's end, still counts."""
         out: list[Event | Stray] = []
+        self._rest = b"".join((self._rest, *self._pieces))
         if self._rest:
             self._take_line(self._rest.rstrip(b"\r"), self._rest_offset, stamp_ns, out)
             self._rest = b""

@@ -13,6 +13,7 @@ from windtunnel.errors import ConfigurationError
 from windtunnel.units import parse_duration_s
 
 NAME = "paced"
+_SEE_HELP = "`windtunnel bench serve --embedded help` explains all keys and faults."
 
 
 class PacedConfig(Struct, frozen=True, kw_only=True):
@@ -108,6 +109,18 @@ def _count(least: int) -> Callable[[str], int]:
     return parse
 
 
+def _duration(text: str) -> float:
+    """Seconds. A number without a unit is refused: half of its readers would take it for milliseconds."""
+    problem = "write a duration with its unit, e.g. 250ms, 1.5s, 2min; or 0"
+    try:
+        seconds = parse_duration_s(text)
+    except ValueError:
+        raise ValueError(problem) from None
+    if seconds and text.strip()[-1].isdigit():
+        raise ValueError(problem)
+    return seconds
+
+
 def _word(*words: str) -> Callable[[str], str]:
     def parse(text: str) -> str:
         if text not in words:
@@ -140,7 +153,7 @@ def _tokenize(text: str) -> int | None:
 
 def _usage(text: str) -> dict[str, Any]:
     if text.startswith("late:"):
-        return {"usage": "late", "usage_delay_s": parse_duration_s(text.removeprefix("late:"))}
+        return {"usage": "late", "usage_delay_s": _duration(text.removeprefix("late:"))}
     return {"usage": _word("end", "late:DURATION", "none", "each", "wrong")(text)}
 
 
@@ -161,29 +174,39 @@ class Key(NamedTuple):
     form: str
     doc: str
 
+    @property
+    def default(self) -> str:
+        """The default as it would be written; empty where there is none."""
+        value = getattr(PacedConfig(), self.field)
+        if value is None:
+            return ""
+        if self.parse is _duration:
+            return f"{value * 1e3:g}ms"
+        return str(int(value)) if isinstance(value, bool) else str(value)
+
 
 def _switch(field: str, doc: str) -> Key:
     return Key(field, _flag, "0|1", doc)
 
 
 KEYS: dict[str, Key] = {
-    "ttft": Key("ttft_s", parse_duration_s, "DURATION", "from a request's full arrival to its first token"),
-    "itl": Key("itl_s", parse_duration_s, "DURATION", "from a token to the next"),
-    "tokens": Key("tokens", _count(1), "N", "tokens in a chunk; chunks come each N times itl"),
+    "ttft": Key("ttft_s", _duration, "DURATION", "from a request's full arrival to its first token"),
+    "itl": Key("itl_s", _duration, "DURATION", "from a token to the next"),
+    "tokens": Key("tokens", _count(1), "N", "tokens in a chunk; from chunk to chunk it takes N × itl"),
     "max_model_len": Key("max_model_len", _count(1), "N", "longest prompt and output together, in tokens"),
     "template": Key("template", _count(0), "N", "tokens that the chat template adds to each message"),
     "models": _switch("models", "0: /v1/models answers 404"),
     "tokenize": Key("tokenize_status", _tokenize, "0|1|STATUS", "0: /tokenize and /detokenize answer 404"),
-    "key": Key("key", str, "SECRET", "demands it as a bearer token under /v1"),
-    "tls": Key("tls", _tls, "CERT.pem:KEY.pem", "serves https"),
+    "key": Key("key", str, "SECRET", "required as a bearer token under /v1"),
+    "tls": Key("tls", _tls, "CERT.pem:KEY.pem", "serves https with this certificate and key"),
     "crlf": _switch("crlf", "lines of events end with CRLF"),
     "cr": _switch("cr", "lines of events end with CR"),
     "pings": _switch("pings", "comments before the first token and between tokens"),
     "nospace": _switch("nospace", "no space after `data:`"),
     "fields": _switch("fields", "`event:`, `id:` and `retry:` lines"),
     "multiline": _switch("multiline", "an event's JSON over several `data:` lines"),
-    "split": Key("split", _count(1), "BYTES", "each write in pieces of so many bytes, a short while apart"),
-    "burst": Key("burst", _count(1), "N", "N events in one write, each N times as long"),
+    "split": Key("split", _count(1), "BYTES", "each write is cut into pieces of this size, sent a short while apart"),
+    "burst": Key("burst", _count(1), "N", "N events in one write, at N times the interval"),
     "bom": _switch("bom", "the stream begins with a byte order mark"),
     "done": _switch("done", "0: no [DONE]"),
     "chunked": _switch("chunked", "0: the body is ended by the connection's end"),
@@ -199,7 +222,7 @@ KEYS: dict[str, Key] = {
     "empty_chunk": _switch("empty_chunk", "a chunk with empty `choices` in the middle"),
     "null_error": _switch("null_error", 'chunks carry `"error": null`'),
     "id": Key("id", _word("request", "changing", "none"), "KIND", "chunks' id: the request's, changing, none"),
-    "fault": Key("fault", _fault, "NAME|STATUS", "goes wrong, in one of the ways below, or with a status"),
+    "fault": Key("fault", _fault, "NAME|STATUS", "goes wrong, with a status or in one of the ways under faults"),
     "fault_ratio": Key("fault_ratio", _ratio, "SHARE", "share of requests that go wrong, evenly spread"),
     "fault_after": Key("fault_after", _count(0), "N", "tokens before it goes wrong; default: half of them"),
     "retry_after": Key("retry_after", str, "VALUE", "Retry-After beside an error status"),
@@ -215,7 +238,7 @@ def parse_paced(text: str, where: str = "--embedded") -> PacedConfig:
     name, pairs = _split_name(text)
     if name != NAME:
         raise ConfigurationError(
-            where, f"unknown target {name!r}{_suggest(name, [NAME])}", f"The embedded target there is: {NAME}."
+            where, f"unknown target {name!r}{_suggest(name, [NAME])}", f"The only embedded target is: {NAME}."
         )
     values: dict[str, Any] = {}
     for pair in filter(None, (part.strip() for part in pairs.split(","))):
@@ -240,13 +263,13 @@ def _parse_pair(pair: str, where: str) -> dict[str, Any]:
     key = KEYS.get(word)
     if key is None:
         raise ConfigurationError(
-            where, f"unknown key {word!r}{_suggest(word, KEYS)}", f"The keys are: {', '.join(KEYS)}."
+            where, f"unknown key {word!r}{_suggest(word, KEYS)}", f"The keys are: {', '.join(KEYS)}. {_SEE_HELP}"
         )
     try:
         parsed = key.parse(value if "=" in pair else "1")
     except ValueError as error:
         shown = "its value" if word == "key" else repr(pair)
-        raise ConfigurationError(where, f"{shown}: {error}", f"{word}={key.form}: {key.doc}.") from None
+        raise ConfigurationError(where, f"{shown}: {error}", f"{word}={key.form}: {key.doc}. {_SEE_HELP}") from None
     return parsed if isinstance(parsed, dict) else {key.field: parsed}
 
 
@@ -258,7 +281,28 @@ def _suggest(word: str, known: Any) -> str:
 def describe_keys() -> str:
     """The keys and faults, for a help text."""
     lines = ["keys:"]
-    lines += [f"  {f'{name}={key.form}':26} {key.doc}" for name, key in KEYS.items()]
+    lines += [
+        f"  {f'{name}={key.form}':26} {key.doc}{f' [{key.default}]' if key.default else ''}"
+        for name, key in KEYS.items()
+    ]
     lines += ["", "faults:"]
     lines += [f"  {name:26} {doc}" for name, doc in FAULTS.items()]
     return "\n".join(lines)
+
+
+def embedded_help() -> str:
+    """All that can be written after `--embedded`."""
+    return f"""\
+usage: --embedded {NAME}, or --embedded '{NAME}:KEY=VALUE,KEY=VALUE,…'
+
+An OpenAI-compatible server that sends made-up tokens at exact instants, and odd or broken answers on demand. It runs
+in a process of its own, on a free port of this machine, for as long as the run.
+
+  --embedded {NAME}                                   first token after 50 ms, then one each 10 ms
+  --embedded {NAME}:ttft=200ms,itl=20ms,tokens=2      another pace, two tokens in a chunk
+  --embedded {NAME}:fault=reset,fault_ratio=0.1       a tenth of the requests goes wrong
+
+A duration has a unit (us, ms, s, min); a key alone means KEY=1; [brackets] have the default.
+
+{describe_keys()}
+"""
