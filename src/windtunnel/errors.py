@@ -110,7 +110,7 @@ class NotYet(WindtunnelError):
     family = "configuration"
     exit_code = EXIT_USAGE
     happened = "{what}: not yet"
-    way_out = "Nothing was sent. {instead}"
+    way_out = "{instead} Nothing was sent."
 
     what: str
     instead: str = "Leave it out, or use vLLM's own client for this run."

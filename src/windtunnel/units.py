@@ -20,10 +20,10 @@ def parse_duration_s(text: str) -> float:
     """
     match = _DURATION.fullmatch(text)
     if not match or match[2] not in _DURATIONS:
-        raise ValueError(f"{text!r} is no duration: write a number of seconds, or 250ms, 10s, 2min, 1h")
+        raise ValueError(f"{text!r} is not a duration: write a number of seconds, or 250ms, 10s, 2min, 1h")
     value = float(match[1]) * _DURATIONS[match[2]]
     if not math.isfinite(value):
-        raise ValueError(f"{text!r} is no finite duration")
+        raise ValueError(f"{text!r} is not a finite duration")
     return value
 
 

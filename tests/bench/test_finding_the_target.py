@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.command import LENGTHS, TARGET, WORDS, Running, assert_ran, run, serve, wait_until
-from tests.engine.serving import Front, answering, fronted
-from tests.loadgen.driving import paced
+from tests.engine.serving import Front, answering, fronted, paced
 from windtunnel.engine.server import Exchange
 
 

@@ -24,8 +24,7 @@ from tests.bench.command import (
     serve,
     wait_until,
 )
-from tests.engine.serving import fronted
-from tests.loadgen.driving import paced
+from tests.engine.serving import fronted, paced
 
 MS = 1_000_000
 

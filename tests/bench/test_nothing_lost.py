@@ -30,8 +30,7 @@ from tests.bench.command import (
     stats,
     wait_until,
 )
-from tests.engine.serving import fronted
-from tests.loadgen.driving import paced
+from tests.engine.serving import fronted, paced
 
 LOAD = ("--num-prompts", 2000, "--max-concurrency", 8, *LENGTHS)
 

@@ -22,7 +22,7 @@ from tests.bench.command import (
     stats,
     wait_until,
 )
-from tests.loadgen.driving import paced
+from tests.engine.serving import paced
 
 COMPARED = Path(__file__).with_name("vllm_rs_compares.txt").read_text().split()
 """The keys of a result file that `vllm-rs bench serve --compare` (vLLM 0.33) prints a row for; one that both files lack

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.bench.command import LENGTHS, TARGET, WORDS, assert_ran, run, serve, stats
-from tests.engine.serving import CHAT, COMPLETIONS, fronted
-from tests.loadgen.driving import paced
+from tests.engine.serving import CHAT, COMPLETIONS, fronted, paced
 
 SAMPLING = {
     "temperature": 0.5,

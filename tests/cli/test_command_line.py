@@ -56,7 +56,7 @@ def test_an_error_is_what_happened_the_way_out_and_the_code() -> None:
     assert done.stdout == ""
     assert done.stderr == (
         "windtunnel: error: unknown flag --num-promts; did you mean --num-prompts?\n"
-        "  `windtunnel bench serve --help` lists all flags.\n"
+        "  Fix: `windtunnel bench serve --help` lists all flags.\n"
         "  [WT-CONFIG-UNKNOWN-FLAG]\n"
     )
 
@@ -64,7 +64,7 @@ def test_an_error_is_what_happened_the_way_out_and_the_code() -> None:
 def test_what_is_not_built_says_so_and_exits_as_for_wrong_usage() -> None:
     done = windtunnel("bench", "serve", "--multi-turn", "--base-url", "http://127.0.0.1:1")
     assert done.returncode == 2
-    assert "--multi-turn: not yet\n  Nothing was sent." in done.stderr
+    assert "--multi-turn: not yet\n  Fix: Leave it out" in done.stderr
 
 
 def test_debugging_shows_the_traceback_of_an_error() -> None:

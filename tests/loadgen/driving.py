@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from tests.engine import serving
+from tests.engine.serving import paced
 from windtunnel.clock import monotonic_ns
 from windtunnel.engine.process import EmbeddedTarget
 from windtunnel.loadgen.driver import Driver
@@ -19,7 +19,6 @@ from windtunnel.wire.control import Address, Setup, Timeouts, Work
 from windtunnel.wire.http1 import parse_url
 from windtunnel.wire.openai import ENDPOINTS, Dialect, request_body
 
-FAST = "ttft=5ms,itl=1ms"
 _PATIENCE_S = 30.0
 
 
@@ -81,20 +80,13 @@ def drive(
 
 
 @contextmanager
-def paced(text: str = FAST) -> Iterator[str]:
-    """The address of a paced target that runs for so long, in a thread of this process."""
-    with serving.paced(text) as url:
-        yield url
-
-
-@contextmanager
 def paced_with_tls(certificate: tuple[str, str]) -> Iterator[str]:
     """The address of a paced target that speaks TLS, in a process of its own, which loads the certificate."""
-    with EmbeddedTarget.start(f"paced:{FAST},tls={certificate[0]}:{certificate[1]}") as target:
+    with EmbeddedTarget.start(f"paced:ttft=5ms,itl=1ms,tls={certificate[0]}:{certificate[1]}") as target:
         yield target.url
 
 
 def drive_paced(text: str, num: int = 1, **options: Any) -> list[Record]:
     """Start a target, drive it, stop it."""
-    with paced(f"{FAST},{text}" if text else FAST) as url:
+    with paced(text) as url:
         return drive(url, num, **options)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.loadgen.driving import drive, drive_paced, paced
+from tests.engine.serving import paced
+from tests.loadgen.driving import drive, drive_paced
 from windtunnel.measure.record import ending
 
 QUICK = (2.0, 0.4, 0.4, 20.0)
@@ -133,7 +134,7 @@ def test_a_thousand_refused_requests_are_no_recursion() -> None:
 
 
 def test_retries_are_columns_and_the_time_counts() -> None:
-    with paced("ttft=5ms,itl=1ms,fault=503,fault_ratio=0.5,retry_after=0") as url:
+    with paced("fault=503,fault_ratio=0.5,retry_after=0") as url:
         records = drive(url, 4, slots=1, retries=3)
     assert all(record.failure is None for record in records)
     assert sum(record.attempts for record in records) > 4
@@ -145,7 +146,7 @@ def test_no_retry_is_made_unless_asked_for() -> None:
 
 
 def test_what_waited_between_attempts_is_in_the_latency() -> None:
-    with paced("ttft=5ms,itl=1ms,fault=503") as url:
+    with paced("fault=503") as url:
         (record,) = drive(url, 1, retries=1)
     assert (record.attempts, record.failure is not None) == (2, True)
     assert record.retry_wait_ns == 500_000_000

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tests.loadgen.driving import drive, paced
+from tests.engine.serving import paced
+from tests.loadgen.driving import drive
 from windtunnel.measure.record import Record
 
 MS = 1_000_000
@@ -18,7 +19,7 @@ def most_in_flight(records: list[Record]) -> int:
 
 
 def test_a_cap_is_never_exceeded_and_is_used() -> None:
-    with paced("ttft=5ms,itl=1ms") as url:
+    with paced() as url:
         records = drive(url, 40, slots=4)
     assert most_in_flight(records) == 4
 
@@ -31,7 +32,7 @@ def test_without_a_cap_all_go_at_once() -> None:
 
 
 def test_in_a_closed_loop_a_request_is_ready_when_one_before_it_is_done() -> None:
-    with paced("ttft=5ms,itl=1ms") as url:
+    with paced() as url:
         records = drive(url, 12, slots=3)
     done = {record.done_ns for record in records}
     assert [record.ready_ns is None for record in records] == [True] * 3 + [False] * 9
@@ -41,7 +42,7 @@ def test_in_a_closed_loop_a_request_is_ready_when_one_before_it_is_done() -> Non
 
 def test_a_schedule_is_kept_and_never_early() -> None:
     due_s = [0.0, 0.0005, 0.03, 0.031, 0.09]
-    with paced("ttft=5ms,itl=1ms") as url:
+    with paced() as url:
         records = drive(url, due_s=due_s, slots=None)
     start = records[0].scheduled_ns
     assert [record.scheduled_ns - start for record in records] == [round(s * 1e9) for s in due_s]
@@ -60,6 +61,6 @@ def test_under_a_cap_the_wait_for_a_slot_is_between_scheduled_and_ready() -> Non
 
 
 def test_connections_are_kept_and_used_again() -> None:
-    with paced("ttft=5ms,itl=1ms") as url:
+    with paced() as url:
         records = drive(url, 20, slots=2)
     assert sum(record.connected_ns is not None for record in records) == 2

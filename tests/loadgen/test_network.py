@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from tests.engine.certificates import make_certificate
-from tests.loadgen.driving import FAST, drive, drive_paced, paced, paced_with_tls
+from tests.engine.serving import paced
+from tests.loadgen.driving import drive, drive_paced, paced_with_tls
 from windtunnel import errors
 from windtunnel.engine.process import EmbeddedTarget
 from windtunnel.loadgen.network import resolve
@@ -57,7 +58,7 @@ def test_https_to_a_server_that_speaks_http_is_a_tls_failure() -> None:
 
 
 def test_ipv6_literals_are_reached() -> None:
-    with EmbeddedTarget.start(f"paced:{FAST}", host="::1") as target:
+    with EmbeddedTarget.start("paced:ttft=5ms,itl=1ms", host="::1") as target:
         assert "[::1]" in target.url
         (record,) = drive(target.url)
     assert record.failure is None
@@ -150,7 +151,7 @@ def test_the_key_is_not_sent_to_another_host() -> None:
 
 
 def test_the_key_goes_along_within_the_host() -> None:
-    with paced(f"{FAST},fault=redirect,key=sk-secret") as url:
+    with paced("fault=redirect,key=sk-secret") as url:
         (record,) = drive(url, headers=SECRETS)
     assert (record.failure, record.redirects) == (None, 1)
 

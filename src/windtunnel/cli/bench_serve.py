@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from windtunnel.cli.console import tell_note
 from windtunnel.cli.flags import GROUPS, SERVE_FLAGS
 from windtunnel.cli.parser import CommandParser
+from windtunnel.errors import EXIT_OK, EXIT_SIGINT
 
 if TYPE_CHECKING:
     from windtunnel.loadgen.config import ServeConfig
@@ -32,6 +33,11 @@ def parser() -> CommandParser:
 def run(arguments: Sequence[str]) -> int:
     """Parse, check, benchmark; the exit code. Raises errors of `windtunnel.errors`."""
     parsed = parser().parse(arguments)
+    if parsed.values.embedded == "help":
+        from windtunnel.engine.paced.config import embedded_help
+
+        sys.stdout.write(embedded_help())
+        return EXIT_OK
     from windtunnel.cli.serve_config import configure
 
     config, notes = configure(parsed.values, parsed.given, os.environ)
@@ -76,4 +82,9 @@ def _benchmark_at(config: ServeConfig, base_url: str) -> int:
         journal = serve(config, base_url, fleet, watcher, result_folder=Path(config.output.result_dir or "."))
     from windtunnel.cli.reporting import report
 
-    return report(journal)
+    try:
+        return report(journal)
+    except KeyboardInterrupt:
+        run_id = journal.header.facts.run_id
+        tell_note(f"interrupted while reporting: `windtunnel runs recover {run_id}` makes report and file again")
+        return EXIT_SIGINT

@@ -10,16 +10,24 @@ from windtunnel.cli.secrets import known_secrets, scrub
 from windtunnel.errors import WindtunnelError
 
 
+def say(text: str, *, end: str = "\n") -> None:
+    """Write to stderr; where nobody reads it any more, go on without."""
+    try:
+        print(text, end=end, file=sys.stderr, flush=True)
+    except (OSError, ValueError):
+        pass
+
+
 def tell_note(note: str) -> None:
     """Say something that is no error."""
-    print(f"windtunnel: {_painted('note:', '33')} {note}", file=sys.stderr)
+    say(f"windtunnel: {_painted('note:', '33')} {note}")
 
 
 def tell_error(error: WindtunnelError, arguments: Sequence[str]) -> None:
     """What happened, the way out, and the code. `arguments` are the command line, whose secrets are left out."""
     if _debugging():
         _tell_traceback(error, arguments)
-    _tell(f"{_error_word()} {error.message}\n  {error.advice}\n  [{error.code}]", arguments)
+    _tell(f"{_error_word()} {error.message}\n  Fix: {error.advice}\n  [{error.code}]", arguments)
 
 
 def tell_fault(error: Exception, arguments: Sequence[str]) -> None:
@@ -56,7 +64,7 @@ def _tell_traceback(error: BaseException, arguments: Sequence[str]) -> None:
 
 
 def _tell(text: str, arguments: Sequence[str]) -> None:
-    print(scrub(text, known_secrets(arguments, os.environ)), file=sys.stderr)
+    say(scrub(text, known_secrets(arguments, os.environ)))
 
 
 def _debugging() -> bool:

@@ -59,8 +59,10 @@ WINDTUNNEL_DEBUG=1 shows the traceback of any error. NO_COLOR=1 turns colours of
 def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    _open_missing_streams()
     hide_in_process_title(known_secrets(arguments, os.environ))
     try:
+        _refuse_undecodable(arguments)
         code = _run(arguments)
         sys.stdout.flush()  # an error of it can still be told here
         return code
@@ -77,6 +79,24 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         tell_fault(error, arguments)
     return EXIT_FAILED
+
+
+def _open_missing_streams() -> None:
+    """We may be started with standard streams closed: what goes there goes nowhere, and no file is put there."""
+    for number, mode in ((0, "r"), (1, "w"), (2, "w")):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number
+            stream = open(number, mode, closefd=False)  # noqa: SIM115  it stays open as long as we run
+            setattr(sys, ("stdin", "stdout", "stderr")[number], stream)
+
+
+def _refuse_undecodable(arguments: list[str]) -> None:
+    for argument in arguments:
+        if not argument.isascii() and any("\ud800" <= c <= "\udfff" for c in argument):
+            remedy = "Write it in UTF-8; a file of such a name can be given another."
+            raise ConfigurationError("command line", f"{argument!a} holds bytes that are no UTF-8", remedy)
 
 
 def require_linux(platform: str) -> None:

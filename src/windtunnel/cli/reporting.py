@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.cli.console import tell_note
-from windtunnel.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_SIGTERM
+from windtunnel.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_SIGTERM, FileError
 from windtunnel.loadgen.journal import Journal
 from windtunnel.measure.summary import Summary, exit_code, summarize
 from windtunnel.report.console import result_lines
@@ -19,25 +19,33 @@ _EXIT_OF_END = {"SIGINT": EXIT_SIGINT, "SIGTERM": EXIT_SIGTERM, "worker lost": E
 
 
 def report(journal: Journal) -> int:
-    """Show a run's result, save it if that was asked for, and return the exit code; raises FileError."""
+    """Save a run's result if that was asked for, show it, and return the exit code; raises FileError."""
     facts, end, output = journal.header.facts, journal.run_end, journal.header.output
-    summary = show(journal)
-    if output.saved:
+    summary = summarize(journal.records, facts, end)
+    problem: FileError | None = None
+    if output.saved:  # before it is shown: the console may be closed
         path = result_path(facts, output.result_dir, output.result_filename)
         document = result_document(summary, facts, end, journal.records, detailed=output.save_detailed)
-        write_result(path, document, append=output.append_result, journal=journal.path)
-        tell_note(f"the result is in {path}")
+        unsafe = f" (but {journal.num_unsafe} of {len(journal.records)} results)" if journal.num_unsafe else ""
+        try:
+            write_result(path, document, append=output.append_result, journal=f"{journal.path}{unsafe}")
+            tell_note(f"the result is in {path}")
+        except FileError as error:
+            problem = error
     tell_note(f"run {facts.run_id} is kept in {Path(journal.path).parent}")
+    if journal.num_torn:
+        tell_note(f"{journal.num_torn} lines of the journal are torn and were passed over")
+    show(summary, journal)
+    if problem is not None:
+        raise problem
     return _EXIT_OF_END.get(end.reason, exit_code(summary))
 
 
-def show(journal: Journal) -> Summary:
+def show(summary: Summary, journal: Journal) -> None:
     """Show a run's result."""
     facts, end = journal.header.facts, journal.run_end
-    summary = summarize(journal.records, facts, end)
     write(result_lines(summary, facts, end), sys.stdout)
     sys.stdout.flush()
-    return summary
 
 
 def document_of(journal: Journal) -> dict[str, Any]:

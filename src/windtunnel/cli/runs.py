@@ -69,6 +69,7 @@ def run_show(arguments: Sequence[str]) -> int:
     from windtunnel.cli.reporting import document_of, show
     from windtunnel.loadgen.run import recover
     from windtunnel.loadgen.runs import find_run
+    from windtunnel.measure.summary import summarize
 
     run = find_run(_folder(values.runs_dir), values.run)
     journal = recover(run)
@@ -76,7 +77,7 @@ def run_show(arguments: Sequence[str]) -> int:
         _print_json(document_of(journal))
     else:
         print(f"{run.run_id}  {run.state}  {run.journal}")
-        show(journal)
+        show(summarize(journal.records, journal.header.facts, journal.run_end), journal)
     return EXIT_OK
 
 

@@ -25,7 +25,8 @@ RESULT_KEYS = (
     "total_input_sequences", "request_throughput", "request_goodput", "output_throughput",
     "input_sequence_throughput", "total_token_throughput", "input_lens", "output_lens", "ttfts", "itls",
     "latencies", "start_times", "queue_times", "generated_texts", "errors", "max_output_tokens_per_s",
-    "max_concurrent_requests", "rtfx", "probe_completed", "probe_failed", "windtunnel",
+    "max_concurrent_requests", "rtfx", "probe_completed", "probe_failed", "windtunnel", "max_model_len",
+    "input_throughput",
 )  # fmt: skip
 """The keys of the result file, beside those of the metrics."""
 _METRIC_KEY = re.compile(r"(mean|median|std|p[0-9.]+)_\w+_ms|(spec_decode|diffusion)_\w+")
@@ -193,7 +194,7 @@ def _metadata(items: list[str]) -> dict[str, str]:
         key, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not key:
             remedy = "Write KEY=VALUE, e.g. --metadata version=0.33 tp=2."
-            raise ConfigurationError("--metadata", f"{item!r} is no KEY=VALUE", remedy)
+            raise ConfigurationError("--metadata", f"{item!r} is not KEY=VALUE", remedy)
         if key in RESULT_KEYS or _METRIC_KEY.fullmatch(key):
             remedy = f"Give it another name, e.g. my_{key}={value}."
             raise ConfigurationError("--metadata", f"{key} is a key of the result itself", remedy)
@@ -209,7 +210,7 @@ def _percentile_metrics(text: str | None) -> list[str]:
     names = _split(text)
     for name in names:
         if name not in METRICS:
-            problem = f"{name!r} is no metric{did_you_mean(name, METRICS)}"
+            problem = f"{name!r} is not a metric{did_you_mean(name, METRICS)}"
             raise ConfigurationError("--percentile-metrics", problem, f"There are: {', '.join(METRICS)}.")
     return names
 
@@ -221,7 +222,7 @@ def _percentiles(text: str) -> list[float]:
         try:
             value = float(part)
         except ValueError:
-            raise ConfigurationError("--metric-percentiles", f"{part!r} is no number", remedy) from None
+            raise ConfigurationError("--metric-percentiles", f"{part!r} is not a number", remedy) from None
         if not 0 <= value <= 100:
             raise ConfigurationError("--metric-percentiles", f"{part} is not from 0 to 100", remedy)
         percentiles.append(value)
@@ -243,7 +244,7 @@ def _goodput(items: list[str]) -> dict[str, float]:
         key, _, text = item.partition(":")
         remedy = "Write METRIC:MILLISECONDS, e.g. --goodput ttft:200 e2el:5000."
         if key not in GOODPUT_KEYS:
-            problem = f"{key!r} is no metric of single requests{did_you_mean(key, GOODPUT_KEYS)}"
+            problem = f"{key!r} is not a metric of single requests{did_you_mean(key, GOODPUT_KEYS)}"
             raise ConfigurationError("--goodput", problem, f"There are: {', '.join(GOODPUT_KEYS)}.")
         try:
             bounds[key] = float(text)

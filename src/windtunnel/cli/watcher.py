@@ -7,6 +7,7 @@ from collections import deque
 from statistics import median
 from typing import TYPE_CHECKING
 
+from windtunnel.cli.console import say
 from windtunnel.clock import monotonic_ns
 from windtunnel.loadgen.watcher import Counts
 from windtunnel.report.progress import Progress, progress_bar, progress_line
@@ -37,7 +38,7 @@ class ConsoleWatcher:
         if self._live is not None:
             self._live.console.print(f"windtunnel: {text}", markup=False, highlight=False)
         else:
-            print(f"windtunnel: {text}", file=sys.stderr)
+            say(f"windtunnel: {text}")
 
     def loading(self, done: int, total: int) -> None:
         """The dataset is being made or read."""
@@ -46,9 +47,9 @@ class ConsoleWatcher:
         if self._is_terminal:
             if self._is_due(_TERMINAL_EVERY_NS) or done == total:
                 end = "\r\x1b[K" if done == total else ""
-                print(f"\r\x1b[Kmaking prompts: {done}/{total}{end}", end="", file=sys.stderr, flush=True)
+                say(f"\r\x1b[Kmaking prompts: {done}/{total}{end}", end="")
         elif done and done < total and self._is_due(_PLAIN_EVERY_NS):
-            print(f"making prompts: {done}/{total}", file=sys.stderr)
+            say(f"making prompts: {done}/{total}")
 
     def begin(self, total: int) -> None:
         """The load begins."""
@@ -69,7 +70,7 @@ class ConsoleWatcher:
             if self._is_due(_TERMINAL_EVERY_NS):
                 self._live.update(progress_bar(self._measured(counts)), refresh=True)
         elif self._is_due(_PLAIN_EVERY_NS):
-            print(progress_line(self._measured(counts)), file=sys.stderr)
+            say(progress_line(self._measured(counts)))
 
     def end(self) -> None:
         """The load is over."""
@@ -77,7 +78,7 @@ class ConsoleWatcher:
             self._live.stop()
             self._live = None
         if self._shows_progress and self._last is not None:
-            print(progress_line(self._measured(self._last)), file=sys.stderr)
+            say(progress_line(self._measured(self._last)))
 
     def _is_due(self, every_ns: int) -> bool:
         now_ns = monotonic_ns()

@@ -26,6 +26,8 @@ from windtunnel.measure.run import RunEnd, RunFacts
 
 SCHEMA = 1
 FILE_NAME = "journal.jsonl"
+REQUEST_LINE = b'{"type":"request"'
+"""How a request's line begins."""
 
 
 class Header(Struct, kw_only=True, tag="header", tag_field="type"):
@@ -33,11 +35,15 @@ class Header(Struct, kw_only=True, tag="header", tag_field="type"):
 
     schema: int = SCHEMA
     facts: RunFacts
+    """What a report needs to know of the run."""
     output: OutputConfig
+    """What was to be done with the result."""
     arguments: dict[str, Any]
     """As the user gave them, without secrets."""
     clock: ClockPair
+    """Both clocks at the same instant: [CLOCK_MONOTONIC ns, CLOCK_REALTIME ns]."""
     machine: dict[str, Any]
+    """Python, kernel, processors."""
 
 
 class StartLine(Struct, tag="start", tag_field="type"):
@@ -116,6 +122,8 @@ class Journal(Struct):
     end: RunEnd | None
     """None: the run did not finish."""
     num_torn: int = 0
+    num_unsafe: int = 0
+    """Results that no disk took: they are here and nowhere else."""
 
     @property
     def run_end(self) -> RunEnd:

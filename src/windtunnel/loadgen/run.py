@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import signal
 import socket
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,6 +25,7 @@ from windtunnel.loadgen.config import ServeConfig
 from windtunnel.loadgen.fleet import Fleet, WorkerProcess
 from windtunnel.loadgen.journal import (
     FILE_NAME,
+    REQUEST_LINE,
     ClockLine,
     EndLine,
     Header,
@@ -73,7 +76,7 @@ def serve(config: ServeConfig, base_url: str, fleet: Fleet, watcher: Watcher, *,
             prepare.verify_prompts(samples, config, target, tokenizer, caller, watcher.notify)
         facts = run_facts(config, target, tokenizer, len(work), len(fleet.workers))
         journal = open_journal(config, facts, result_folder, watcher)
-        return Run(config, target, fleet, caller, watcher, journal).execute(work, tokenizer)
+        return Run(config, target, fleet, caller, watcher, journal, result_folder).execute(work, tokenizer)
     finally:
         caller.close()
 
@@ -191,6 +194,7 @@ class Run:
         caller: Caller,
         watcher: Watcher,
         journal: JournalWriter,
+        result_folder: Path,
     ) -> None:
         self._config = config
         self._target = target
@@ -198,6 +202,7 @@ class Run:
         self._caller = caller
         self._watcher = watcher
         self._journal = journal
+        self._result_folder = result_folder
         self._interrupted: str | None = None
         self._reason = "done"
         self._unwritten: list[bytes] = []
@@ -378,11 +383,32 @@ class Run:
         )
         self._write(encode_line(EndLine(end)))
         self._bring_to_disk()
+        if self._unwritten:
+            self._rescue(journal)
         self._journal.close()
         journal.start_ns = start_ns
         journal.end = end
         count_tokens(journal.records, tokenizer.count if tokenizer is not None else None)
         return journal
+
+    def _rescue(self, journal: Journal) -> None:
+        """The journal did not take all: write the whole of it elsewhere, or say what is on no disk."""
+        for folder in (self._result_folder, Path(tempfile.gettempdir())):
+            try:
+                kept = runs.make_run_folder(folder, f"windtunnel-run-{journal.header.facts.run_id}") / FILE_NAME
+                shutil.copyfile(self._journal.path, kept)
+                with open(kept, "ab") as file:
+                    file.writelines([b"\n", *self._unwritten])
+                    file.flush()
+                    os.fsync(file.fileno())
+            except OSError:
+                continue
+            journal.path = str(kept)
+            self._watcher.notify(f"the whole run is kept in {kept}, where there was room")
+            return
+        journal.num_unsafe = sum(line.startswith(REQUEST_LINE) for line in self._unwritten)
+        num = len(journal.records)
+        self._watcher.notify(f"warning: {journal.num_unsafe} of {num} results are on no disk but in what is told now")
 
     @contextmanager
     def _interruptible(self) -> Iterator[socket.socket]:

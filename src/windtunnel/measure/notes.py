@@ -199,6 +199,13 @@ def _about_connections(records: Sequence[Record]) -> Iterator[Note]:
             f"{_of(len(retried), len(records))} needed more than one attempt, with {format_duration(wait_s)} of waits "
             "between attempts in all; their latencies begin with the first attempt.",
         )
+    reconnected = sum(r.reconnects > 0 for r in records)
+    if reconnected:
+        yield Note(
+            "reconnects",
+            f"{_of(reconnected, len(records))} found their kept connection closed and went out on a new one: the "
+            "server closes idle connections, or restarts.",
+        )
     redirected = sum(r.redirects > 0 for r in records)
     if redirected:
         yield Note("redirects", f"{_of(redirected, len(records))} were redirected; the hops are in their latencies.")

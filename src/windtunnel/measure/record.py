@@ -41,6 +41,7 @@ class Record(Struct, kw_only=True, omit_defaults=True):
     index: int
     """Its place in the run's order, from 0."""
     request_id: str
+    """As it was sent in x-request-id."""
     worker: int = 0
     model: str | None = None
     """The model it was sent to, where requests of one run differ in it (LoRA)."""
@@ -62,6 +63,7 @@ class Record(Struct, kw_only=True, omit_defaults=True):
     first_output_ns: int | None = None
     """When the first token came that is no reasoning."""
     last_token_ns: int | None = None
+    """When the last chunk that carries tokens came."""
     done_ns: int | None = None
     """When it was over: the answer complete, or the failure noticed."""
     gaps_ns: list[int] = []
@@ -75,7 +77,9 @@ class Record(Struct, kw_only=True, omit_defaults=True):
     """By the server's usage."""
     output_tokens_asked: int | None = None
     output_tokens: int | None = None
+    """None: the server did not count them; a report then does."""
     output_tokens_from: TokenSource | None = None
+    """Who counted: `usage`, `counted` (by chunks' token ids or log probabilities), `tokenizer` or `chunks`."""
     reasoning_chunks: int = 0
     finish_reason: str | None = None
     text: str = ""
@@ -90,6 +94,7 @@ class Record(Struct, kw_only=True, omit_defaults=True):
     reconnects: int = 0
     """How often a kept connection turned out to be closed, so that the request went out on a new one."""
     redirects: int = 0
+    """How often it was sent on to another address."""
     reads: int = 0
     """Reads from the socket that brought bytes of the answer's body."""
     read_lag_ns: int = 0

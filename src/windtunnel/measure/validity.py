@@ -20,7 +20,7 @@ READ_TOGETHER_BOUND = 0.1
 
 
 class Invalid(Struct, kw_only=True, frozen=True):
-    """Why a run's figures are not what they seem."""
+    """Why a run's figures must not be used."""
 
     check: str
     """`failed_ratio`, `short`, `send_lateness` or `read_together`."""
