@@ -263,3 +263,15 @@ def test_a_line_of_megabytes_in_small_pieces_takes_no_longer_than_its_length() -
     reader.feed(b'","finish_reason":"stop"}]}\n\n', 99_999)
     assert len(reader.text) == 20_000_000
     assert reader.first_token_ns == 99_999
+
+
+@pytest.mark.parametrize("kind", ["application/json", "text/plain", None])
+def test_a_stream_with_a_wrong_label_is_read_as_what_it_is(kind: str | None) -> None:
+    reader = read(events(text("a"), done=False), events(text("b", "stop")), kind=kind)
+    assert (reader.text, reader.whole, reader.num_problems) == ("ab", True, 0)
+
+
+def test_a_document_without_a_label_is_read_as_what_it_is() -> None:
+    document = json.dumps(text("ab", "stop")).encode()
+    reader = read(document, kind=None)
+    assert (reader.text, reader.whole, reader.num_problems) == ("ab", True, 0)

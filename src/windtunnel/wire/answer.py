@@ -19,6 +19,7 @@ from windtunnel.errors import MalformedResponse
 from windtunnel.wire.openai import Answer, Choice, Delta, Dialect, Usage, decode_answer, error_text
 from windtunnel.wire.sse import Event, EventStream, Stray
 
+_EVENT_STREAM = "text/event-stream"
 _MAX_PROBLEMS = 5
 _EXCERPT_BYTES = 120
 _TRANSCRIPT_BYTES = 1024
@@ -53,19 +54,30 @@ class AnswerReader:
         """Choices that have begun and not ended."""
         self._json: list[bytes] | None = None
         self._tail: deque[bytes] = deque(maxlen=16)
-        kind = (content_type or "").partition(";")[0].strip().lower()
-        if kind in ("application/json", "text/html") or (not streamed and kind != "text/event-stream"):
-            self._json = []
-        self._kind = kind
+        self._kind = (content_type or "").partition(";")[0].strip().lower()
+        self._streamed = streamed
 
     def feed(self, data: bytes, stamp_ns: int) -> None:
         """Take the next bytes of the body, which arrived at `stamp_ns`."""
+        if not self._tail and self._is_document(data):
+            self._json = []
         self._tail.append(data)
         if self._json is not None:
             self._json.append(data)
             return
         for event in self._events.feed(data, stamp_ns):
             self._take(event)
+
+    def _is_document(self, first: bytes) -> bool:
+        """One document, no event stream: by its name, and where that may be wrong by its first bytes."""
+        if self._kind == _EVENT_STREAM:
+            return False
+        start = first.lstrip()[:5]
+        if start[:1] in (b"{", b"[", b"<"):
+            return True
+        if start in (b"data:", b"event") or start[:1] == b":":
+            return False
+        return self._kind in ("application/json", "text/html") or not self._streamed
 
     def finish(self, stamp_ns: int) -> None:
         """The body has ended, properly or not."""
