@@ -49,7 +49,7 @@ def test_a_failure_has_its_state_its_facts_and_an_example(text: str, state: str,
         assert "choices" in record.transcript
 
 
-def test_the_server_s_words_are_kept() -> None:
+def test_the_words_of_the_server_are_kept() -> None:
     (record,) = drive_paced("fault=inband_error")
     assert record.failure is not None
     assert len(record.failure.facts["error"]) > 10

@@ -80,7 +80,7 @@ def test_the_default_folder_follows_the_rule_for_state(monkeypatch: pytest.Monke
     assert runs.default_folder() == tmp_path / ".local" / "state" / "windtunnel" / "runs"
 
 
-def test_a_run_that_goes_on_is_told_as_such_and_can_not_be_removed(tmp_path: Path) -> None:
+def test_a_run_that_goes_on_is_told_as_such_and_cannot_be_removed(tmp_path: Path) -> None:
     path = make(tmp_path, "a", finished=False)
     journal = JournalWriter(path / FILE_NAME)
     journal.lock()

@@ -49,7 +49,7 @@ def make_run_folder(folder: Path, run_id: str) -> Path:
     """Make a run's folder and prove that it can be written to; raises OSError."""
     path = folder / run_id
     path.mkdir(parents=True)
-    probe = path / FILE_NAME
+    probe = path / ".proof"
     with open(probe, "wb") as file:
         file.write(b"\n")
         file.flush()
