@@ -185,10 +185,10 @@ def test_chunks_that_a_late_client_read_together_make_a_run_invalid() -> None:
         records = [answered(i, **(lump if i < lumps else {})) for i in range(10)]  # 30 chunks in all
         return summary(records, facts(max_concurrency=2))
 
-    assert checks(lumped(72.0, 4)) == ["read_together"]
-    assert checks(lumped(72.0, 3)) == []  # a tenth is borne
+    assert checks(lumped(72.0, 8)) == ["read_together"]
+    assert checks(lumped(72.0, 7)) == []  # a quarter is borne
     assert checks(lumped(4.9, 10)) == []  # the server sent them together
-    assert lumped(72.0, 4).instrument.num_chunks_merged_by_client == 4
+    assert lumped(72.0, 8).instrument.num_chunks_merged_by_client == 8
 
 
 # --- what else to know ------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from windtunnel.units import NS_PER_MS
 
 LATENESS_BOUND_MS = 5.0
 LATENESS_BOUND_OF_TTFT = 0.05
-READ_TOGETHER_BOUND = 0.1
+READ_TOGETHER_BOUND = 0.25
 
 
 class Invalid(Struct, kw_only=True, frozen=True):
