@@ -7,7 +7,6 @@ import re
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
-NS_PER_US = 1_000
 
 _DURATIONS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _DURATION = re.compile(r"\s*([0-9]*\.?[0-9]+(?:[eE][+-]?[0-9]+)?)\s*([a-zµ]*)\s*")

@@ -54,11 +54,6 @@ class WorkerProcess:
         self.assigned = 0
         self.alive = True
 
-    @property
-    def pid(self) -> int:
-        """Its process id."""
-        return self._process.pid
-
     def send(self, message: Message) -> None:
         """Send a message; a dead worker is noticed when it is listened to."""
         try:

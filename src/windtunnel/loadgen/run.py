@@ -279,9 +279,9 @@ class Run:
     def _send(self, work: list[Work]) -> int:
         scheduled = self._config.load.request_rate is not None or self._config.load.ramp_up is not None
         self._deal(work)
+        self._watcher.begin(len(work))  # may take its time: it loads what draws the progress
         start_ns = monotonic_ns() + _START_DELAY_NS
         self._write(encode_line(StartLine(start_ns)))
-        self._watcher.begin(len(work))
         counts = Counts(len(work))
         self._fleet.start(Start(start_ns, recorded=True, scheduled=scheduled))
         self._listen(counts, start_ns)
@@ -320,7 +320,7 @@ class Run:
                     self._lose(worker, worker.assigned - done_by.get(worker, 0))
                 elif isinstance(message, Progress):
                     done_by[worker] = done_by.get(worker, 0) + message.completed + message.failed
-                    _add(counts, message, worker)
+                    _add(counts, message)
                 elif isinstance(message, Unwritten):
                     self._keep(message)
                 elif isinstance(message, Finished):
@@ -434,11 +434,10 @@ class Run:
             theirs.close()
 
 
-def _add(counts: Counts, progress: Progress, worker: WorkerProcess) -> None:
+def _add(counts: Counts, progress: Progress) -> None:
     counts.sent += progress.sent
     counts.completed += progress.completed
     counts.failed += progress.failed
-    counts.output_tokens += progress.output_tokens
     counts.ttfts_ns += progress.ttfts_ns
     counts.in_flight = counts.sent - counts.completed - counts.failed
 

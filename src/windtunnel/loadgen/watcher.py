@@ -34,6 +34,5 @@ class Counts(Struct):
     completed: int = 0
     failed: int = 0
     in_flight: int = 0
-    output_tokens: int = 0
     elapsed_s: float = 0.0
     ttfts_ns: list[int] = field(default_factory=list)

@@ -161,14 +161,12 @@ class Worker:
             self._completed += 1
             if record.first_token_ns is not None and record.sent_ns is not None:
                 self._ttfts_ns.append(record.first_token_ns - record.sent_ns)
-            self._output_tokens += record.output_tokens or exchange.reader.tokens
         else:
             self._failed += 1
 
     def _forget_progress(self) -> None:
         self._completed = 0
         self._failed = 0
-        self._output_tokens = 0
         self._ttfts_ns: list[int] = []
 
     def _tell_progress(self) -> None:
@@ -183,9 +181,7 @@ class Worker:
         if self._recorded:
             sent = driver.sent - self._sent_told
             self._sent_told = driver.sent
-            self._channel.send(
-                Progress(sent, self._completed, self._failed, driver.in_flight, self._ttfts_ns, self._output_tokens)
-            )
+            self._channel.send(Progress(sent, self._completed, self._failed, self._ttfts_ns))
         self._forget_progress()
         refused, reason = journal.take_refused()
         if refused:

@@ -114,7 +114,7 @@ def _too_many_failed(columns: Columns, facts: RunFacts) -> Invalid | None:
         f"--max-failed-ratio allows {facts.max_failed_ratio:.1%}",
         value=failed / len(ended),
         bound=facts.max_failed_ratio,
-        way_out="Mend what the failures' causes say, or lower --max-concurrency or --request-rate; raise "
+        way_out="Fix the causes listed below, or lower --max-concurrency or --request-rate; raise "
         "--max-failed-ratio if figures over the rest are wanted.",
     )
 

@@ -99,9 +99,7 @@ class Progress(Struct, frozen=True, tag="progress"):
     sent: int
     completed: int
     failed: int
-    in_flight: int
     ttfts_ns: list[int]
-    output_tokens: int
 
 
 class Unwritten(Struct, frozen=True, tag="unwritten"):
