@@ -6,7 +6,7 @@ import pytest
 from command_lines import config_of, windtunnel
 
 from windtunnel.cli.secrets import known_secrets, scrub
-from windtunnel.loadgen import prepare
+from windtunnel.loadgen.redact import redact_config
 
 SECRET_LINES = [
     ["--base-url", "http://me:sekret-password@h:x"],
@@ -55,7 +55,7 @@ def test_the_saved_configuration_names_headers_and_shows_no_secret() -> None:
         "--base-url http://me:sekret-password@h:1 --header X-Key=sekret-token --proxy http://me:sekret-proxy@p:1",
     )
     keyed = config_of("--header X-Key=sekret-token", OPENAI_API_KEY="sekret-key")
-    text = repr([prepare.redact(config), prepare.redact(keyed)])
+    text = repr([redact_config(config), redact_config(keyed)])
     assert "sekret" not in text
     assert b64encode(b"me:sekret-password").decode() not in text
     assert "X-Key" in text and "http://p:1" in text and "http://h:1" in text

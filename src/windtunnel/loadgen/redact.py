@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from typing import Any
 
+import msgspec
+
+from windtunnel.loadgen.config import ServeConfig
 from windtunnel.measure.record import Fault, Record
 from windtunnel.wire.http1 import parse_url
 
@@ -58,3 +62,18 @@ def _forms(secret: str) -> set[str]:
     sent = secret.encode("latin-1", "replace").decode("utf-8", "backslashreplace")
     plain = {secret, sent, json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
     return plain | {repr(form)[1:-1] for form in plain}
+
+
+def redact_config(config: ServeConfig) -> dict[str, Any]:
+    """The configuration as it is saved: names of headers, no key, no password."""
+    document: dict[str, Any] = msgspec.to_builtins(config)
+    target = document["target"]
+    target["headers"] = dict.fromkeys(target["headers"], "…")
+    if target["embedded"]:
+        target["embedded"] = re.sub(r"\bkey=[^,]*", "key=…", target["embedded"])
+    target["api_key"] = "…" if target["api_key"] else None
+    target["endpoint"] = target["endpoint"].partition("?")[0]
+    for name in ("base_url", "proxy"):
+        if target[name]:
+            target[name] = str(parse_url(target[name])).rstrip("/")
+    return document

@@ -1,54 +1,41 @@
-"""One run: prepare, start the workers, send, listen, and leave a journal that tells it all."""
+"""One run from its configuration to its journal: prepare, send, and what a journal still tells afterwards."""
 
 from __future__ import annotations
 
 import os
 import platform
-import shutil
-import signal
-import socket
-import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 
 from msgspec import Struct
 
 import windtunnel
 from windtunnel import errors
-from windtunnel.clock import local_time, monotonic_ns, read_clock_pair
+from windtunnel.clock import local_time, read_clock_pair
 from windtunnel.loadgen import prepare, runs
 from windtunnel.loadgen.caller import Caller
 from windtunnel.loadgen.config import ServeConfig
-from windtunnel.loadgen.fleet import Fleet, WorkerProcess
+from windtunnel.loadgen.fleet import Fleet
 from windtunnel.loadgen.journal import (
     FILE_NAME,
-    REQUEST_LINE,
-    ClockLine,
-    EndLine,
     Header,
     Journal,
     JournalWriter,
-    StartLine,
     encode_line,
     read_journal,
 )
-from windtunnel.loadgen.watcher import Counts, Watcher
-from windtunnel.measure.record import Record
-from windtunnel.measure.run import RunEnd, RunFacts
-from windtunnel.units import NS_PER_MS, NS_PER_S, s_to_ns
-from windtunnel.wire.control import Broken, Finished, Progress, Ready, Setup, Start, Timeouts, Unwritten, Work
+from windtunnel.loadgen.redact import redact_config
+from windtunnel.loadgen.sending import Run
+from windtunnel.loadgen.target import Target, check_ready, find_target
+from windtunnel.loadgen.watcher import Watcher
+from windtunnel.measure.counting import count_tokens
+from windtunnel.measure.run import RunFacts
 from windtunnel.workload.load import load_samples
 from windtunnel.workload.sample import Sample
 from windtunnel.workload.seeds import derive_seeds
 from windtunnel.workload.tokenizer.base import Tokenizer
 from windtunnel.workload.tokenizer.load import load_tokenizer
-
-_START_DELAY_NS = 5 * NS_PER_MS
-_POLL_S = 0.1
-_SYNC_NS = NS_PER_S
 
 
 class Plan(Struct):
@@ -67,11 +54,11 @@ def serve(config: ServeConfig, base_url: str, fleet: Fleet, watcher: Watcher, *,
     `windtunnel.errors` for all that stops a run before its first request; afterwards whatever happens is in the
     journal.
     """
-    target, caller = prepare.find_target(config, base_url, watcher.notify)
+    target, caller = find_target(config, base_url, watcher.notify)
     try:
         tokenizer, samples, due_ns = _workload(config, target, caller, watcher)
         work = prepare.make_work(config, target, samples, due_ns)
-        prepare.check_ready(config, target, caller, work[0], watcher.notify)
+        check_ready(config, target, caller, work[0], watcher.notify)
         if tokenizer is not None and config.target.embedded is None:
             prepare.verify_prompts(samples, config, target, tokenizer, caller, watcher.notify)
         facts = run_facts(config, target, tokenizer, len(work), len(fleet.workers))
@@ -83,7 +70,7 @@ def serve(config: ServeConfig, base_url: str, fleet: Fleet, watcher: Watcher, *,
 
 def plan(config: ServeConfig, base_url: str, watcher: Watcher) -> Plan:
     """Prepare as `serve` does and send nothing of the load."""
-    target, caller = prepare.find_target(config, base_url, watcher.notify)
+    target, caller = find_target(config, base_url, watcher.notify)
     try:
         tokenizer, samples, due_ns = _workload(config, target, caller, watcher)
     finally:
@@ -106,7 +93,7 @@ def recover(run: runs.RunInfo) -> Journal:
 
 
 def _workload(
-    config: ServeConfig, target: prepare.Target, caller: Caller, watcher: Watcher
+    config: ServeConfig, target: Target, caller: Caller, watcher: Watcher
 ) -> tuple[Tokenizer | None, list[Sample], list[int]]:
     tokenizer = prepare.find_tokenizer(config, target, caller, watcher.notify)
     template = prepare.template_tokens(config, target, tokenizer, caller, watcher.notify)
@@ -117,7 +104,7 @@ def _workload(
 
 def run_facts(
     config: ServeConfig,
-    target: prepare.Target,
+    target: Target,
     tokenizer: Tokenizer | None,
     num: int,
     workers: int,
@@ -161,7 +148,7 @@ def open_journal(config: ServeConfig, facts: RunFacts, result_folder: Path, watc
     header = Header(
         facts=facts,
         output=config.output,
-        arguments=prepare.redact(config),
+        arguments=redact_config(config),
         clock=read_clock_pair(),
         machine={"python": platform.python_version(), "kernel": platform.release(), "cpus": os.cpu_count()},
     )
@@ -181,276 +168,3 @@ def open_journal(config: ServeConfig, facts: RunFacts, result_folder: Path, watc
     journal.lock()
     journal.write(encode_line(header))
     return journal
-
-
-class Run:
-    """The part of a run in which workers send."""
-
-    def __init__(
-        self,
-        config: ServeConfig,
-        target: prepare.Target,
-        fleet: Fleet,
-        caller: Caller,
-        watcher: Watcher,
-        journal: JournalWriter,
-        result_folder: Path,
-    ) -> None:
-        self._config = config
-        self._target = target
-        self._fleet = fleet
-        self._caller = caller
-        self._watcher = watcher
-        self._journal = journal
-        self._result_folder = result_folder
-        self._interrupted: str | None = None
-        self._reason = "done"
-        self._unwritten: list[bytes] = []
-        self._next_sync_ns = 0
-
-    def execute(self, work: list[Work], tokenizer: Tokenizer | None) -> Journal:
-        """Warm up, send, and return what the journal says."""
-        for worker in self._fleet.workers:
-            worker.send(self._setup(worker.number))
-        start_ns = monotonic_ns()
-        with self._interruptible() as wakeup:
-            self._fleet.watch(wakeup)
-            self._warm_up(work[0])
-            self._profiler("start")
-            if self._interrupted is None:
-                start_ns = self._send(work)
-            self._profiler("stop")
-        num = len(work)
-        work.clear()
-        return self._finish(start_ns, num, tokenizer)
-
-    # --- phases -----------------------------------------------------------------------------------------------
-
-    def _setup(self, worker: int) -> Setup:
-        target = self._config.target
-        timeouts = Timeouts(
-            s_to_ns(target.connect_timeout_s),
-            s_to_ns(target.first_token_timeout_s),
-            s_to_ns(target.stall_timeout_s),
-            s_to_ns(target.request_timeout_s),
-        )
-        return Setup(
-            worker,
-            str(self._target.url),
-            self._target.addresses,
-            self._target.headers,
-            target.dialect,
-            self._config.stream,
-            timeouts,
-            target.insecure,
-            target.proxy,
-            self._config.load.retries,
-            self._fleet.slots(self._config.load.max_concurrency)[worker],
-            self._journal.path,
-        )
-
-    def _warm_up(self, first: Work) -> None:
-        num = self._config.load.num_warmups
-        if not num:
-            return
-        self._watcher.notify(f"warming up with {num} requests")
-        warm = [
-            Work(i, f"{first.request_id}-warmup{i}", first.body, 0, first.prompt_tokens, first.output_tokens)
-            for i in range(num)
-        ]
-        self._deal(warm)
-        self._fleet.start(Start(monotonic_ns(), recorded=False, scheduled=False))
-        failures = self._listen(Counts(0))
-        for failure in failures[:1]:
-            self._watcher.notify(f"warning: of the warm-up, {len(failures)} requests or more failed: {failure}")
-
-    def _profiler(self, what: str) -> None:
-        """vLLM's profiler, by its own endpoints."""
-        if not self._config.profile or self._interrupted is not None:
-            return
-        path = f"{self._target.base_path}/{what}_profile"
-        try:
-            status, _ = self._caller.post_json(path, {})
-            problem = None if status == 200 else f"HTTP {status}"
-        except errors.RequestFailure as failure:
-            problem = failure.message
-        self._watcher.notify(f"profiler: {what}" if problem is None else f"warning: {path} failed: {problem}")
-
-    def _send(self, work: list[Work]) -> int:
-        scheduled = self._config.load.request_rate is not None or self._config.load.ramp_up is not None
-        self._deal(work)
-        self._watcher.begin(len(work))  # may take its time: it loads what draws the progress
-        start_ns = monotonic_ns() + _START_DELAY_NS
-        self._write(encode_line(StartLine(start_ns)))
-        counts = Counts(len(work))
-        self._fleet.start(Start(start_ns, recorded=True, scheduled=scheduled))
-        self._listen(counts, start_ns)
-        self._watcher.end()
-        return start_ns
-
-    def _deal(self, work: list[Work]) -> None:
-        """Deal a phase's requests, and wait until every worker has its share."""
-        self._fleet.deal(work, self._config.load.max_concurrency)
-        waiting = set(self._fleet.alive)
-        while waiting and self._interrupted is None:
-            for worker, message in self._fleet.messages(_POLL_S):
-                if message is None:
-                    self._lose(worker, worker.assigned)
-                if message is None or isinstance(message, Ready):
-                    waiting.discard(worker)
-                elif isinstance(message, Broken):
-                    self._tell_broken(worker, message)
-
-    def _tell_broken(self, worker: WorkerProcess, broken: Broken) -> None:
-        self._watcher.notify(f"warning: load worker {worker.number} met an error of ours:\n{broken.traceback}")
-
-    def _listen(self, counts: Counts, start_ns: int | None = None) -> list[str]:
-        """Hear the workers out until each has finished or is gone; returns the failures of a warm-up."""
-        waiting = set(self._fleet.alive)
-        failures: list[str] = []
-        done_by: dict[WorkerProcess, int] = {}
-        stopping = False
-        while waiting:
-            if self._interrupted is not None and not stopping:
-                stopping = True
-                self._fleet.stop(self._interrupted)
-            for worker, message in self._fleet.messages(_POLL_S):
-                if message is None:
-                    waiting.discard(worker)
-                    self._lose(worker, worker.assigned - done_by.get(worker, 0))
-                elif isinstance(message, Progress):
-                    done_by[worker] = done_by.get(worker, 0) + message.completed + message.failed
-                    _add(counts, message)
-                elif isinstance(message, Unwritten):
-                    self._keep(message)
-                elif isinstance(message, Finished):
-                    waiting.discard(worker)
-                    failures += message.failures
-                elif isinstance(message, Broken):
-                    self._tell_broken(worker, message)
-            if start_ns is not None:
-                counts.elapsed_s = max(0.0, (monotonic_ns() - start_ns) / NS_PER_S)
-                self._watcher.progress(counts)
-            self._sync()
-        return failures
-
-    def _lose(self, worker: WorkerProcess, num_lost: int) -> None:
-        self._reason = "worker lost"
-        error = errors.WorkerLost(worker.number, worker.end(), num_lost, self._journal.path)
-        self._watcher.notify(f"warning: {error.message}. {error.advice}")
-
-    def _keep(self, unwritten: Unwritten) -> None:
-        """The journal's disk is full, or gone: keep the lines here, and say so once."""
-        if not self._unwritten:
-            self._watcher.notify(
-                f"warning: the journal {self._journal.path} can't be written ({unwritten.reason}): "
-                "results are kept in memory until the run's end"
-            )
-        self._unwritten += unwritten.lines
-
-    def _sync(self) -> None:
-        """Once a second: read both clocks, bring the journal to the disk."""
-        now_ns = monotonic_ns()
-        if now_ns < self._next_sync_ns:
-            return
-        self._next_sync_ns = now_ns + _SYNC_NS
-        self._write(encode_line(ClockLine(read_clock_pair())))
-        self._bring_to_disk()
-
-    def _bring_to_disk(self) -> None:
-        try:
-            self._journal.sync()
-        except OSError:
-            pass  # a disk that fails is told by the writes
-
-    def _write(self, line: bytes) -> None:
-        try:
-            self._journal.write(line)
-        except OSError as error:
-            self._keep(Unwritten([line], str(error.strerror)))
-
-    # --- the end ----------------------------------------------------------------------------------------------
-
-    def _finish(self, start_ns: int, num: int, tokenizer: Tokenizer | None) -> Journal:
-        journal = read_journal(self._journal.path, self._unwritten)
-        done_ns = [record.done_ns for record in journal.records if record.done_ns is not None]
-        reason = self._interrupted or self._reason
-        end = RunEnd(
-            start_ns=start_ns,
-            end_ns=max(done_ns, default=monotonic_ns()),
-            reason=reason,
-            num_without_result=num - len(journal.records),
-        )
-        self._write(encode_line(EndLine(end)))
-        self._bring_to_disk()
-        if self._unwritten:
-            self._rescue(journal)
-        self._journal.close()
-        journal.start_ns = start_ns
-        journal.end = end
-        count_tokens(journal.records, tokenizer.count if tokenizer is not None else None)
-        return journal
-
-    def _rescue(self, journal: Journal) -> None:
-        """The journal did not take all: write the whole of it elsewhere, or say what is on no disk."""
-        for folder in (self._result_folder, Path(tempfile.gettempdir())):
-            try:
-                kept = runs.make_run_folder(folder, f"windtunnel-run-{journal.header.facts.run_id}") / FILE_NAME
-                shutil.copyfile(self._journal.path, kept)
-                with open(kept, "ab") as file:
-                    file.writelines([b"\n", *self._unwritten])
-                    file.flush()
-                    os.fsync(file.fileno())
-            except OSError:
-                continue
-            journal.path = str(kept)
-            self._watcher.notify(f"the whole run is kept in {kept}, where there was room")
-            return
-        journal.num_unsafe = sum(line.startswith(REQUEST_LINE) for line in self._unwritten)
-        num = len(journal.records)
-        self._watcher.notify(f"warning: {journal.num_unsafe} of {num} results are on no disk but in what is told now")
-
-    @contextmanager
-    def _interruptible(self) -> Iterator[socket.socket]:
-        """SIGINT and SIGTERM end the load in order; a second SIGINT at once. Yields what a signal makes readable."""
-        ours, theirs = socket.socketpair()
-        for end in (ours, theirs):
-            end.setblocking(False)
-
-        def interrupt(number: int, frame: FrameType | None) -> None:
-            if self._interrupted is not None and number == signal.SIGINT:
-                os._exit(errors.EXIT_SIGINT)
-            self._interrupted = signal.Signals(number).name
-
-        before = {number: signal.signal(number, interrupt) for number in (signal.SIGINT, signal.SIGTERM)}
-        wakeup_before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
-        try:
-            yield ours
-        finally:
-            signal.set_wakeup_fd(wakeup_before)
-            for number, handler in before.items():
-                signal.signal(number, handler)
-            ours.close()
-            theirs.close()
-
-
-def _add(counts: Counts, progress: Progress) -> None:
-    counts.sent += progress.sent
-    counts.completed += progress.completed
-    counts.failed += progress.failed
-    counts.ttfts_ns += progress.ttfts_ns
-    counts.in_flight = counts.sent - counts.completed - counts.failed
-
-
-def count_tokens(records: list[Record], count: Callable[[str], int] | None) -> None:
-    """Count the output tokens that the server did not: by tokenizer, or by chunks where there is none."""
-    for record in records:
-        if record.output_tokens is not None or record.failure is not None:
-            continue
-        chunks = 0 if record.first_token_ns is None else 1 + len(record.gaps_ns)
-        if count is not None and record.text:
-            record.output_tokens = count(record.text)
-            record.output_tokens_from = "tokenizer"
-        else:
-            record.output_tokens = chunks
-            record.output_tokens_from = "chunks"

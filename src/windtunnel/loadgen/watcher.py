@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from msgspec import Struct, field
+
+Notify = Callable[[str], None]
+"""Takes a line for the user."""
 
 
 class Watcher(Protocol):
