@@ -253,11 +253,12 @@ def test_json_that_is_nested_without_end_is_a_problem_and_no_crash() -> None:
     assert (reader.tokens, reader.num_problems) == (1, 1)
 
 
-def test_a_line_of_megabytes_in_small_pieces_takes_no_longer_than_its_length() -> None:
+@pytest.mark.parametrize("before", [b"", b": hello\n\n"])
+def test_a_line_of_megabytes_in_small_pieces_takes_no_longer_than_its_length(before: bytes) -> None:
     """Joined again with each piece it would take hours."""
     piece = b"x" * 500
     reader = AnswerReader("completions", SSE, streamed=True)
-    reader.feed(b': hello\n\ndata: {"choices":[{"text":"', 1)
+    reader.feed(before + b'data: {"choices":[{"text":"', 1)
     for stamp in range(40_000):
         reader.feed(piece, stamp)
     reader.feed(b'","finish_reason":"stop"}]}\n\n', 99_999)

@@ -138,13 +138,13 @@ class AnswerReader:
             if not last:  # what the end of the stream cut off is told by how the answer ended
                 self._note("json", event.offset, str(error), data)
             return
-        words = error_text(answer)
-        if words is None and event.type == b"error":
-            words = data.decode("utf-8", "backslashreplace")
-        if words is not None:
-            if self.error is None:
-                self.error = words
-            return
+        if answer.error or answer.object == "error" or event.type == b"error":
+            words = error_text(answer)
+            if words is None and event.type == b"error":
+                words = data.decode("utf-8", "backslashreplace")
+            if words is not None:
+                self.error = self.error or words
+                return
         for choice in answer.choices or ():
             self._take_choice(choice, answer, event.stamp_ns)
         if answer.usage is not None and answer.usage.completion_tokens is not None:
@@ -154,10 +154,16 @@ class AnswerReader:
         if choice.finish_reason is not None:
             self.finish_reason = choice.finish_reason
             self._unfinished.discard(choice.index)
-        else:
+        elif choice.index not in self._unfinished:
             self._unfinished.add(choice.index)
-        output, reasoning, tools, empty = _content(choice)
-        count = self._told_count(choice, answer.usage, silent=not (output or reasoning or tools))
+        delta = choice.delta or choice.message
+        if delta is None:
+            output, reasoning, tools, empty = choice.text, None, False, choice.text == ""
+        else:
+            output, reasoning, tools, empty = _content(delta)
+        count = None
+        if answer.usage is not None or choice.token_ids is not None or choice.logprobs is not None:
+            count = self._told_count(choice, answer.usage, silent=not (output or reasoning or tools))
         # an empty string with nothing to explain it is a token whose text is held back
         held_back = empty and choice.finish_reason is None and count is None
         if not (output or reasoning or tools or count or held_back):
@@ -225,10 +231,7 @@ class AnswerReader:
             self.problems.append(MalformedResponse(layer, part, offset, problem, repr(excerpt)))
 
 
-def _content(choice: Choice) -> tuple[str | None, str | None, bool, bool]:
+def _content(delta: Delta) -> tuple[str | None, str | None, bool, bool]:
     """(output text, reasoning text, tool calls?, an empty string where text belongs?)."""
-    delta: Delta | None = choice.delta or choice.message
-    if delta is None:
-        return choice.text, None, False, choice.text == ""
     reasoning = delta.reasoning_content or delta.reasoning
     return delta.content, reasoning, bool(delta.tool_calls), delta.content == "" and delta.role is None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+
+from msgspec import Struct
 
 _BOM = b"\xef\xbb\xbf"
 _LINE_END = re.compile(rb"\r\n|\n|\r")
@@ -11,7 +12,7 @@ _MESSAGE = b"message"
 _KNOWN_FIELDS = frozenset((b"event", b"id", b"retry"))
 
 
-class Event(NamedTuple):
+class Event(Struct, frozen=True, gc=False):
     """One event that has data."""
 
     data: bytes
@@ -23,7 +24,7 @@ class Event(NamedTuple):
     type: bytes = _MESSAGE
 
 
-class Stray(NamedTuple):
+class Stray(Struct, frozen=True, gc=False):
     """A line that belongs to no field of the standard. A browser drops it; we tell."""
 
     line: bytes
@@ -46,12 +47,17 @@ class EventStream:
 
     def feed(self, data: bytes, stamp_ns: int) -> list[Event | Stray]:
         """The events and stray lines that these bytes complete, in order."""
-        if data.startswith(b"data: ") and data.endswith(b"\n\n") and not (self._rest or self._pieces or self._data):
-            # the shape that nearly all servers send: whole events of one line each
+        if data[:6] == b"data: " and data[-2:] == b"\n\n" and not (self._rest or self._pieces or self._data):
+            # the shape that nearly all servers send: whole events of one line each, most often one
+            if data.find(b"\n") == len(data) - 2 and b"\r" not in data and self._type is _MESSAGE:
+                event = Event(data[6:-2], stamp_ns, self._rest_offset)
+                self._rest_offset += len(data)
+                return [event]
             pieces = data[6:-2].split(b"\n\ndata: ")
             if data.count(b"\n") == 2 * len(pieces) and b"\r" not in data and self._type is _MESSAGE:
                 return self._whole_events(pieces, stamp_ns)
-        if b"\n" not in data and b"\r" not in data and self._rest_offset:
+        begun = self._rest_offset or len(self._rest) > len(_BOM)
+        if begun and b"\n" not in data and b"\r" not in data:
             self._pieces.append(data)  # a piece of a long line: joined once, when its end comes
             return []
         buffer = b"".join((self._rest, *self._pieces, data)) if self._rest or self._pieces else data
