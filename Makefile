@@ -12,7 +12,7 @@ demo: $(SYNCED)
 	$(BIN)/windtunnel bench serve --embedded --num-prompts 200 --request-rate 50 --random-input-len 128 --random-output-len 32
 
 test: check
-	$(BIN)/pytest -n $(WORKERS) -m "not long and not real"
+	$(BIN)/pytest -n $(WORKERS) -m "not long"
 
 test-long: check
 	$(BIN)/pytest -m "not real"
