@@ -160,14 +160,15 @@ class EndpointNotReady(WindtunnelError):
     code = "WT-NOT-READY"
     family = "endpoint not ready"
     happened = "{url} was not ready after {waited_s:.1f} s: {reason}"
-    way_out = (
-        "Is the server up, and the address right? A server that is still loading its model needs a longer "
-        "--ready-check-timeout-sec."
-    )
+    way_out = "{remedy}"
 
     url: str
     waited_s: float
     reason: str
+    remedy: str = (
+        "Is the server up, and the address right? A server that is still loading its model needs a longer "
+        "--ready-check-timeout-sec."
+    )
 
 
 # --- http -------------------------------------------------------------------------------------------------------

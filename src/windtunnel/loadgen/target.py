@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from typing import Any
@@ -75,9 +76,17 @@ def wait_until_ready(
     while (problem := probe()) is not None:
         waited_s = (monotonic_ns() - start_ns) / NS_PER_S
         if waited_s >= timeout_s:
-            raise errors.EndpointNotReady(str(url), waited_s, problem.message)
+            not_ready = errors.EndpointNotReady(str(url), waited_s, problem.message)
+            raise not_ready if _may_pass(problem) else dataclasses.replace(not_ready, remedy=problem.advice)
         notify(f"waiting for {url}, {timeout_s - waited_s:.0f} s left: {problem.message}")
         time.sleep(min(_RETRY_INTERVAL_S, max(0.0, timeout_s - waited_s)))
+
+
+def _may_pass(problem: errors.WindtunnelError) -> bool:
+    """Waiting may help: nothing listens yet, or it does not answer yet."""
+    if isinstance(problem, errors.ConnectFailed):
+        return problem.phase in ("refused", "reset", "unreachable")
+    return isinstance(problem, errors.TimedOut) or (isinstance(problem, errors.HttpStatus) and problem.status == 503)
 
 
 def find_target(config: ServeConfig, base_url: str, notify: Notify) -> tuple[Target, Caller]:
