@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 
 from windtunnel.loadgen.journal import JournalWriter
 
@@ -18,7 +19,7 @@ class BackgroundWriter:
         self._lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         self._put = 0
         self._done = 0
-        self._refused: list[bytes] = []
+        self._refused: deque[bytes] = deque()  # its append and popleft are whole, whichever thread is switched to
         self._reason = ""
         threading.Thread(target=self._work, daemon=True, name="journal").start()
 
@@ -34,10 +35,7 @@ class BackgroundWriter:
 
     def take_refused(self) -> tuple[list[bytes], str]:
         """The lines that could not be written since the last call, and why."""
-        if not self._refused:
-            return [], ""
-        refused, self._refused = self._refused, []
-        return refused, self._reason
+        return [self._refused.popleft() for _ in range(len(self._refused))], self._reason
 
     def _work(self) -> None:
         while True:

@@ -59,14 +59,15 @@ class Driver:
         self._free: deque[int | None] | None = None
         self._start_ns = 0
         self._scheduled = True
-        self._undecoded: deque[Exchange] = deque()
+        self._undecoded: dict[Exchange, None] = {}
+        """Answers that go on and of which much has piled up, in order, each once."""
         self._next_sweep_ns = 0
         self._sweep_ns = self._sweep_interval_ns()
         self._freed = False
         """A request was over since the last look at what may go."""
         self.in_flight = 0
         self.sent = 0
-        self.stopped: str | None = None
+        self._stopped = False
 
     # --- a phase ----------------------------------------------------------------------------------------------
 
@@ -82,11 +83,6 @@ class Driver:
     def finished(self) -> bool:
         """Nothing is left to send, to wait for or to judge."""
         return not (self._pending or self.in_flight or self._over)
-
-    @property
-    def settled(self) -> bool:
-        """All that is over has been judged."""
-        return not self._over
 
     def step(self, until_ns: int) -> None:
         """Do what is to be done, and wait for more until `until_ns` at the longest."""
@@ -111,12 +107,13 @@ class Driver:
                 self._let_go(monotonic_ns(), 1)
             elif self._scheduled and count % _EVENTS_BETWEEN_SENDS == 0:
                 self._let_go(monotonic_ns(), _SENDS_A_STEP)
-        if idle_work and (not ready or self._overdue(now_ns)):
+        if idle_work and (not ready or self._undecoded or self._overdue(now_ns)):
             self._do_idle_work()
 
     def stop(self, why: str) -> None:
         """Cancel what is in flight; what was not sent stays unsent."""
-        self.stopped = why
+        self._stopped = True
+        self._pending.clear()
         now_ns = monotonic_ns()
         for connection in list(self._busy):
             exchange = connection.exchange
@@ -141,7 +138,7 @@ class Driver:
         """Send what may go, `most` requests at most: a burst must not keep answers from being read."""
         pending = self._pending
         free = self._free
-        while pending and most and self.stopped is None and (free is None or free):
+        while pending and most and (free is None or free):
             due_ns = self._start_ns + pending[0].due_ns
             if due_ns > now_ns:
                 return
@@ -200,7 +197,7 @@ class Driver:
 
     def _retry(self, exchange: Exchange) -> bool:
         """Let it wait for another attempt, where one is allowed and makes sense."""
-        if self.stopped is not None or exchange.attempts > self._setup.retries:
+        if self._stopped or exchange.attempts > self._setup.retries:
             return False
         if exchange.failure is None and exchange.response.status == 200:
             return False
@@ -236,7 +233,7 @@ class Driver:
 
     def _next_instant_ns(self) -> int:
         instant = self._next_sweep_ns if self.in_flight else monotonic_ns() + _FAR_NS
-        if self._pending and (self._free is None or self._free) and self.stopped is None:
+        if self._pending and (self._free is None or self._free):
             instant = min(instant, self._start_ns + self._pending[0].due_ns)
         if self._retries:
             instant = min(instant, self._retries[0][0])
@@ -258,7 +255,7 @@ class Driver:
             if exchange.expire(now_ns, timeouts, connection.connecting):
                 connection.drop(exchange)
             elif exchange.num_undecoded > _MAX_UNDECODED_READS:
-                self._undecoded.append(exchange)
+                self._undecoded[exchange] = None
         self._next_sweep_ns = now_ns + self._sweep_ns
 
     def _overdue(self, now_ns: int) -> bool:
@@ -277,11 +274,9 @@ class Driver:
         return True
 
     def _do_idle_work(self) -> None:
-        """One slice of decoding."""
-        if self._over:
-            exchange = self._over[0]
-            if self._decode_over(exchange):
-                self._over.popleft()
-                self._sink(exchange)
-        elif self._undecoded and self._undecoded[0].decode(_READS_A_SLICE):
-            self._undecoded.popleft()
+        """A slice of decoding for the answer that has been over longest, and for one that goes on."""
+        if self._over and self._decode_over(self._over[0]):
+            self._sink(self._over.popleft())
+        exchange = next(iter(self._undecoded), None)
+        if exchange is not None and exchange.decode(_READS_A_SLICE):
+            del self._undecoded[exchange]

@@ -172,8 +172,7 @@ class Worker:
     def _tell_progress(self) -> None:
         driver, journal = self._driver, self._journal
         assert driver is not None and journal is not None
-        stopped = driver.stopped is not None and driver.in_flight == 0
-        over = (driver.finished or (stopped and driver.settled)) and not journal.pending
+        over = driver.finished and not journal.pending
         now_ns = monotonic_ns()
         if now_ns < self._next_progress_ns and not over:
             return
@@ -201,7 +200,7 @@ def main() -> None:
     gc.freeze()
     try:
         Worker(channel, poller).run()
-    except BaseException:
+    except BaseException:  # whatever it is, the run's process is to tell it
         channel.send(Broken(traceback.format_exc()))
         channel.drain()
         raise SystemExit(1) from None
