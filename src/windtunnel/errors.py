@@ -8,7 +8,7 @@ Docs are generated from this module (`docs/reference/errors.md`); a class withou
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar
@@ -19,6 +19,15 @@ EXIT_USAGE = 2
 EXIT_INVALID = 3
 EXIT_SIGINT = 130
 EXIT_SIGTERM = 143
+
+
+def did_you_mean(word: str, known: Iterable[str], most: int = 1) -> str:
+    """`; did you mean …?`, for the end of a message; nothing where no known word is near, whatever the case."""
+    import difflib  # as late as it is needed: `--help` is fast
+
+    by_lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), by_lower, n=most)
+    return f"; did you mean {' or '.join(by_lower[name] for name in near)}?" if near else ""
 
 
 @dataclass(eq=False)

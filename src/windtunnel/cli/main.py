@@ -23,6 +23,7 @@ from windtunnel.errors import (
     FileError,
     UnsupportedPlatform,
     WindtunnelError,
+    did_you_mean,
 )
 
 _EXIT_BROKEN_PIPE = 141
@@ -150,8 +151,6 @@ def _show_help(name: str) -> None:
 
 
 def _unknown_command(words: list[str]) -> ConfigurationError:
-    from windtunnel.cli.spelling import did_you_mean
-
     written = " ".join(words)
     siblings = [name for name in COMMANDS if name.startswith(f"{words[0]} ")]
     meant = did_you_mean(written, siblings or COMMANDS) or did_you_mean(words[0], {n.split()[0] for n in COMMANDS})

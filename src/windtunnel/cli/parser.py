@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, NoReturn
 
 from windtunnel.cli.flags import Flag
-from windtunnel.cli.spelling import Spelled, did_you_mean, overlay, spell, unknown_flag
+from windtunnel.cli.spelling import Spelled, overlay, spell, unknown_flag
 from windtunnel.cli.values import SWITCH
-from windtunnel.errors import ConfigurationError, NotYet
+from windtunnel.errors import ConfigurationError, NotYet, did_you_mean
 
 _WIDEST = 110
 _HELP_FLAG = Flag("--help", "", SWITCH, False, "Show this; --help=WORD shows the flags that have to do with a word.")

@@ -9,9 +9,8 @@ from argparse import Namespace
 from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
-from windtunnel.cli.spelling import did_you_mean
 from windtunnel.cli.target import DIALECTS, target_of
-from windtunnel.errors import ConfigurationError
+from windtunnel.errors import ConfigurationError, did_you_mean
 from windtunnel.loadgen.config import LoadConfig, OutputConfig, ServeConfig
 from windtunnel.measure.run import RampUp
 from windtunnel.workload.config import DatasetConfig, TokenizerConfig

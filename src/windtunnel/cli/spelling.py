@@ -6,13 +6,12 @@ JSON; the keys are gathered here and laid over the flag's value after parsing.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from windtunnel.cli.flags import RUST, Flag
 from windtunnel.cli.values import read_json, read_scaled_int
-from windtunnel.errors import ConfigurationError, UnknownFlag
+from windtunnel.errors import ConfigurationError, UnknownFlag, did_you_mean
 
 _FAMILIAR = {"--api-key": "; the key is taken from the environment's OPENAI_API_KEY"}
 
@@ -74,13 +73,6 @@ def overlay(base: dict[str, Any], top: Mapping[str, Any]) -> dict[str, Any]:
         else:
             merged[key] = value
     return merged
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`; did you mean …?`, or nothing where no known word is near."""
-    by_lower = {k.lower(): k for k in known}
-    near = difflib.get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return f"; did you mean {by_lower[near[0]]}?" if near else ""
 
 
 def unknown_flag(name: str, names: Iterable[str], command: str) -> UnknownFlag:

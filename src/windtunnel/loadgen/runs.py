@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import secrets
 import time
@@ -96,8 +95,8 @@ def find_run(folder: Path, name: str | None, *, unfinished: bool = False) -> Run
     if matches:
         names = ", ".join(run.run_id for run in matches[:3]) + ("…" if len(matches) > 3 else "")
         raise errors.RunNotFound(name, str(folder), f" alone: {len(matches)} begin so ({names})")
-    near = difflib.get_close_matches(name, [run.run_id for run in runs], n=3)
-    raise errors.RunNotFound(name, str(folder), f"; did you mean {' or '.join(near)}?" if near else "")
+    suggestion = errors.did_you_mean(name, [run.run_id for run in runs], most=3)
+    raise errors.RunNotFound(name, str(folder), suggestion)
 
 
 def remove_run(run: RunInfo) -> None:

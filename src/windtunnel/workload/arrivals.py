@@ -7,12 +7,11 @@ exactly N / rate after the start. Under a ramp the rate is a function of a reque
 
 from __future__ import annotations
 
-import difflib
 import math
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Protocol
 
-from windtunnel.errors import ConfigurationError
+from windtunnel.errors import ConfigurationError, did_you_mean
 from windtunnel.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -126,8 +125,7 @@ def _check(request_rate: float | None, burstiness: float, ramp_up: RampUp | None
 
 def _check_ramp(ramp_up: RampUp, request_rate: float | None) -> None:
     if ramp_up.strategy not in STRATEGIES:
-        near = difflib.get_close_matches(ramp_up.strategy, STRATEGIES, 1)
-        suggestion = f"; did you mean {near[0]}?" if near else ""
+        suggestion = did_you_mean(ramp_up.strategy, STRATEGIES)
         raise ConfigurationError(
             "--ramp-up-strategy", f"no strategy is called {ramp_up.strategy}{suggestion}", "Give linear or exponential."
         )

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import difflib
 from typing import TYPE_CHECKING, Protocol
 
-from windtunnel.errors import ConfigurationError
+from windtunnel.errors import ConfigurationError, did_you_mean
 from windtunnel.workload.config import DatasetConfig
 from windtunnel.workload.custom import custom_samples
 from windtunnel.workload.progress import Progress
@@ -56,8 +55,7 @@ def load_samples(
     """
     loader = LOADERS.get(config.name)
     if loader is None:
-        near = difflib.get_close_matches(config.name, LOADERS, 1)
-        suggestion = f"; did you mean {near[0]}?" if near else ""
+        suggestion = did_you_mean(config.name, LOADERS)
         raise ConfigurationError(
             "--dataset-name", f"no dataset is called {config.name}{suggestion}", f"Known are {', '.join(LOADERS)}."
         )
