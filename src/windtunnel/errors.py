@@ -483,6 +483,170 @@ class JournalError(WindtunnelError):
     remedy: str
 
 
+# --- eplb: input --------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class EplbInputError(WindtunnelError):
+    """A load, topology, placement or setting of eplb makes no sense. Names the field; nothing was changed."""
+
+    code = "WT-EPLB-INPUT"
+    family = "eplb input"
+    exit_code = EXIT_USAGE
+    happened = "{field}: {problem}"
+    way_out = "{remedy}"
+
+    field: str
+    problem: str
+    remedy: str
+
+
+@dataclass(eq=False)
+class TooFewSlots(WindtunnelError):
+    """The ranks that are alive have fewer slots than the model has experts, or than the constraints ask for."""
+
+    code = "WT-EPLB-TOO-FEW-SLOTS"
+    family = "eplb input"
+    exit_code = EXIT_USAGE
+    happened = "{needed} slots are needed in each layer ({reason}), {available} are there on {live_ranks} live ranks"
+    way_out = "Give the ranks more slots, let more ranks join, or ask for fewer replicas."
+
+    needed: int
+    available: int
+    live_ranks: int
+    reason: str
+
+
+# --- eplb: transfers ----------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class TransferError(WindtunnelError):
+    """The root of what can go wrong with one copy of an expert's weights."""
+
+    family = "transfer failed"
+
+    peer: int
+    """The rank that was read from; -1: the weight source."""
+    layer: int
+    expert: int
+    num_bytes: int
+    """Of the whole copy."""
+    reason: str
+    """The library's own words, or ours."""
+
+
+@dataclass(eq=False)
+class TransferFailed(TransferError):
+    """The fabric, the library or the weight source reports an error for a copy, or what came is not what was sent."""
+
+    code = "WT-EPLB-TRANSFER-FAILED"
+    happened = "reading layer {layer}, expert {expert} ({num_bytes} bytes) from rank {peer} failed: {reason}"
+    way_out = "Other replicas are tried, then the weight source. If it comes again: the reason names the cause."
+
+
+@dataclass(eq=False)
+class PeerLost(TransferError):
+    """The process that was read from, or the link to it, is gone."""
+
+    code = "WT-EPLB-PEER-LOST"
+    family = "peer lost"
+    happened = (
+        "rank {peer} was lost while layer {layer}, expert {expert} ({num_bytes} bytes) was read from it: {reason}"
+    )
+    way_out = "The rank is evicted and its experts live on in their replicas. See its log; start it again to rejoin."
+
+
+@dataclass(eq=False)
+class TransferTimeout(TransferError):
+    """A copy made no progress within its deadline: the peer may hang."""
+
+    code = "WT-EPLB-TRANSFER-TIMEOUT"
+    family = "transfer timeout"
+    happened = (
+        "layer {layer}, expert {expert} ({num_bytes} bytes) did not arrive from rank {peer} within {waited_s:.3g} s: "
+        "{reason}"
+    )
+    way_out = "Is the peer busy or stopped? If links are only slow, raise copy_deadline_s."
+
+    waited_s: float = 0.0
+
+
+@dataclass(eq=False)
+class RebalanceAborted(WindtunnelError):
+    """A transaction was rolled back. The old epoch serves on, as if nothing had been tried."""
+
+    code = "WT-EPLB-ABORTED"
+    family = "rebalance aborted"
+    happened = "the rebalance to epoch {epoch} was rolled back in phase {phase}: {reason}; epoch {serving} serves on"
+    way_out = "None needed for serving. The reason tells whether to try again (a slow peer) or to see a rank's log."
+
+    epoch: int
+    serving: int
+    phase: str
+    reason: str
+
+
+@dataclass(eq=False)
+class ExpertLost(WindtunnelError):
+    """No live rank holds an expert. It is raised before a token is routed to it."""
+
+    code = "WT-EPLB-EXPERT-LOST"
+    family = "expert lost"
+    happened = "no live rank holds layer {layer}, expert {expert} ({num_missing} such experts in all)"
+    way_out = (
+        "Give the Rebalancer a weight source to restore from, let ranks rejoin, or plan with min_replicas=2, so that "
+        "no single death loses an expert."
+    )
+
+    layer: int
+    expert: int
+    num_missing: int
+
+
+@dataclass(eq=False)
+class StaleEpoch(WindtunnelError):
+    """An epoch that no longer serves, or does not yet, was used."""
+
+    code = "WT-EPLB-STALE-EPOCH"
+    family = "rebalance aborted"
+    happened = "rank {rank} serves epochs {serving}; epoch {epoch} was asked for"
+    way_out = "Take the routing anew for each step. A rank that was evicted must rejoin before it serves."
+
+    rank: int
+    epoch: int
+    serving: str
+
+
+@dataclass(eq=False)
+class RankRefused(WindtunnelError):
+    """The coordinator refused a rank: a wrong token, another model, or a generation that was evicted."""
+
+    code = "WT-EPLB-REFUSED"
+    family = "peer lost"
+    happened = "the coordinator refused rank {rank}, generation {generation}: {reason}"
+    way_out = "{remedy}"
+
+    rank: int
+    generation: int
+    reason: str
+    remedy: str
+
+
+@dataclass(eq=False)
+class CoordinatorUnreachable(WindtunnelError):
+    """No coordinator answered a rank. A rank that serves goes on with its epoch and keeps trying."""
+
+    code = "WT-EPLB-NO-COORDINATOR"
+    family = "peer lost"
+    happened = "no coordinator at {address} after {waited_s:.1f} s: {reason}"
+    way_out = "Is the Rebalancer's process up, and is this its address and its token?"
+
+    address: str
+    waited_s: float
+    reason: str
+
+
 # --- our own processes ------------------------------------------------------------------------------------------
 
 
