@@ -1,0 +1,524 @@
+"""A rank's part in transactions, without I/O: messages and what became of instructions in, instructions out.
+
+The machine owns the facts: which expert each slot holds and since which epoch, what each staging buffer is used for,
+which epoch is committed, and in which phase of which transaction the rank is. Its shell owns bytes and sockets.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from windtunnel.eplb.placement import EMPTY, Placement
+from windtunnel.eplb.transaction import messages as m
+from windtunnel.eplb.transaction.instructions import (
+    Abandon,
+    Check,
+    Entered,
+    Forget,
+    Instruction,
+    Know,
+    Overwrite,
+    Read,
+    Refuse,
+    RouteBy,
+    Send,
+    Serve,
+    View,
+    Withdraw,
+)
+from windtunnel.eplb.transaction.staging import Buffer, BufferState, Staging
+from windtunnel.eplb.transaction.table import Phase, apply
+from windtunnel.errors import (
+    PeerLost,
+    RebalanceAborted,
+    TransferError,
+    TransferFailed,
+    TransferTimeout,
+    WindtunnelError,
+)
+
+
+class RankLimits(NamedTuple):
+    """How a rank reads."""
+
+    copy_deadline_ns: int = 2_000_000_000
+    """A copy that makes no progress for this long is given up."""
+    max_reads: int = 4
+    """Copies under way at once."""
+
+
+@dataclass
+class _CopyState:
+    order: m.Order
+    tried: set[int] = field(default_factory=set)
+    """Indices of sources."""
+    done: bool = False
+
+
+@dataclass
+class _Transaction:
+    txn: int
+    target: Placement
+    copies: list[_CopyState]
+    staged: dict[tuple[int, int], int] = field(default_factory=dict)
+    view: View | None = None
+    unsettled: int = 0
+    fault: m.Fault | None = None
+    moved_bytes: int = 0
+    wasted_bytes: int = 0
+    retries: list[m.Fault] = field(default_factory=list)
+    suspects: set[int] = field(default_factory=set)
+    """Ranks that a copy failed from: others are tried before them."""
+    starved_ns: int | None = None
+    """Since when copies wait while every buffer is quarantined."""
+
+
+@dataclass
+class _ReadState:
+    copy: _CopyState
+    source: int
+    """Index into the copy's sources."""
+    deadline_ns: int
+
+
+class RankMachine:
+    """One life (generation) of one rank. Each method returns instructions, to be carried out in order."""
+
+    def __init__(
+        self,
+        rank: int,
+        generation: int,
+        contents: NDArray[np.int32],
+        staging_buffers: int,
+        limits: RankLimits | None = None,
+    ) -> None:
+        """Begin with `contents` [layers, slots]: the expert in each slot, -1 where it is empty."""
+        self.rank = rank
+        self.generation = generation
+        self.term = 0
+        self.phase = Phase.SERVING
+        self.contents = contents.astype(np.int32)
+        self.since: NDArray[np.int64] = np.zeros(contents.shape, np.int64)
+        self.staging = Staging(staging_buffers)
+        self.committed: Placement | None = None
+        self._limits = limits or RankLimits()
+        self._transaction: _Transaction | None = None
+        self._reads: dict[int, _ReadState] = {}
+        self._closed_txn = 0
+        """The newest transaction that is over here."""
+        self._settled_txn = 0
+        self._view: View | None = None
+        self._views = 0
+        self._now_ns = 0
+
+    # --- what the coordinator says --------------------------------------------------------------------------------
+
+    def receive(self, message: m.FromCoordinator, now_ns: int) -> list[Instruction]:
+        """Take a message; one of an older term than the newest seen is dropped."""
+        self._now_ns = now_ns
+        if isinstance(message, m.Refused):
+            return [Refuse(message.reason, message.remedy, message.rejoin)]
+        if message.term < self.term:
+            return []
+        self.term = message.term
+        match message:
+            case m.Welcome():
+                return self._welcome(message)
+            case m.Joined(peer=peer):
+                return [Know(peer)] if peer.rank != self.rank else []
+            case m.Left():
+                return self._left(message)
+            case m.Prepare():
+                return self._prepare(message)
+            case m.Transfer(txn=txn):
+                return self._transfer(txn)
+            case m.Publish(txn=txn):
+                return self._publish(txn)
+            case m.Retire(txn=txn):
+                return self._retire(txn)
+            case m.Abort(txn=txn):
+                return self._abort(txn)
+
+    def pending(self) -> m.Pending | None:
+        """The transaction that this rank is in, for a new coordinator."""
+        t = self._transaction
+        return m.Pending(t.txn, self.phase, m.PlacementBytes.of(t.target)) if t else None
+
+    def _welcome(self, message: m.Welcome) -> list[Instruction]:
+        out: list[Instruction] = [Know(peer) for peer in message.peers if peer.rank != self.rank]
+        if message.placement and self.committed is None:
+            self.committed = message.placement.placement()
+            self._view = self._new_view(self.committed, {})
+            out += [Serve(self._view), RouteBy(self._view)]
+        return out
+
+    def _left(self, message: m.Left) -> list[Instruction]:
+        if message.gone:
+            self.staging.free_of_peer(message.rank)
+        return [Forget(message.rank), *self._begin_reads()]
+
+    # --- prepare --------------------------------------------------------------------------------------------------
+
+    def _prepare(self, message: m.Prepare) -> list[Instruction]:
+        t = self._transaction
+        if t and message.txn == t.txn:
+            return self._answer()
+        if message.txn <= self._closed_txn:
+            return [Send(m.Aborted(self.term, message.txn))] if message.txn != self._settled_txn else []
+        if t:
+            if self.phase in (Phase.PUBLISHED, Phase.DRAINED, Phase.SETTLING, Phase.RELEASING):
+                return []  # decided, not over: whoever begins another one does not know it yet
+            return [*self._roll_back(), *self._prepare(message)]
+        target = message.target.placement()
+        copies = [_CopyState(order) for order in message.orders]
+        self._transaction = t = _Transaction(message.txn, target, copies)
+        if problem := self._disagreement(message, target):
+            t.fault = m.to_fault(RebalanceAborted(target.epoch, message.base_epoch, "prepare", problem))
+            return [self._enter("disagree"), *self._answer()]
+        if not copies:
+            self._make_view(t)
+            return [self._enter("prepare_without_copies"), Serve(t.view), *self._answer()]  # type: ignore[arg-type]
+        return [self._enter("prepare"), *self._answer()]
+
+    def _disagreement(self, message: m.Prepare, target: Placement) -> str:
+        """Why this rank can't take part; empty where it can."""
+        if target.digest != message.digest:
+            return "the placement's digest is not that of its bytes"
+        if self.committed is not None and self.committed.digest != message.base_digest:
+            return f"it serves epoch {self.committed.epoch}, which is not the plan's base, epoch {message.base_epoch}"
+        for lease in message.leases:
+            held, since = int(self.contents[lease.layer, lease.slot]), int(self.since[lease.layer, lease.slot])
+            if (held, since) != (lease.expert, lease.since):
+                where = f"layer {lease.layer}, slot {lease.slot}"
+                return f"{where} holds expert {held} since epoch {since}, not expert {lease.expert} since {lease.since}"
+        free = self.staging.count(BufferState.FREE)
+        if message.orders and not free:
+            return f"all {len(self.staging.buffers)} staging buffers are in use or quarantined"
+        return ""
+
+    # --- transfer -------------------------------------------------------------------------------------------------
+
+    def _transfer(self, txn: int) -> list[Instruction]:
+        t = self._transaction
+        if not t or t.txn != txn:
+            return self._answer_closed(txn)
+        if self.phase is Phase.PREPARED:
+            return [self._enter("transfer"), *self._begin_reads()]
+        return self._answer() if self.phase in (Phase.VERIFIED, Phase.FAILED) else []
+
+    def _begin_reads(self) -> list[Instruction]:
+        """Begin what may begin: copies of the earliest batch that has any left, as buffers and `max_reads` allow."""
+        t = self._transaction
+        if not t or self.phase is not Phase.TRANSFERRING:
+            return []
+        out: list[Instruction] = []
+        reading = {id(read.copy) for read in self._reads.values()}
+        waiting = [c for c in t.copies if not c.done and id(c) not in reading]
+        batch = min((c.order.copy.batch for c in t.copies if not c.done), default=0)
+        for copy in waiting:
+            if copy.order.copy.batch != batch or len(self._reads) >= self._limits.max_reads:
+                continue
+            read = self._read(t, copy)
+            if read is None:
+                break
+            out.append(read)
+        starved = not self._reads and bool(waiting)
+        t.starved_ns = (t.starved_ns or self._now_ns) if starved else None
+        return out
+
+    def _read(self, t: _Transaction, copy: _CopyState) -> Read | None:
+        sources = copy.order.copy.sources
+        untried = [i for i in range(len(sources)) if i not in copy.tried]
+        index = next((i for i in untried if sources[i].rank not in t.suspects), untried[0])
+        buffer = self.staging.arm(copy.order, sources[index].rank)
+        if buffer is None:
+            return None
+        copy.tried.add(index)
+        deadline_ns = self._now_ns + self._limits.copy_deadline_ns
+        self._reads[buffer.number] = _ReadState(copy, index, deadline_ns)
+        return Read(buffer.number, buffer.attempt, copy.order, sources[index].rank, sources[index].slot)
+
+    def progressed(self, buffer: int, attempt: int, now_ns: int) -> list[Instruction]:
+        """Some bytes landed: the copy's deadline begins anew."""
+        self._now_ns = now_ns
+        read = self._reads.get(buffer)
+        if read and self.staging.find(buffer, attempt):
+            read.deadline_ns = now_ns + self._limits.copy_deadline_ns
+        return []
+
+    def landed(self, buffer: int, attempt: int, now_ns: int) -> list[Instruction]:
+        """All bytes of a copy are there."""
+        self._now_ns = now_ns
+        found = self.staging.find(buffer, attempt)
+        if not found or found.state is not BufferState.ARMED or not found.order:
+            return []
+        found.state = BufferState.LANDED
+        return [Check(buffer, attempt, found.order)]
+
+    def checked(self, buffer: int, attempt: int, digest: bytes, now_ns: int) -> list[Instruction]:
+        """The checksum of what landed."""
+        self._now_ns = now_ns
+        t, found, read = self._transaction, self.staging.find(buffer, attempt), self._reads.get(buffer)
+        if not t or not found or not read or found.state is not BufferState.LANDED:
+            return []
+        order = read.copy.order
+        if order.digest and digest != order.digest:
+            t.wasted_bytes += order.num_bytes
+            source = order.copy.sources[read.source].rank
+            del self._reads[buffer]
+            self.staging.free(found)
+            reason = f"checksum {digest.hex()} instead of {order.digest.hex()}"
+            return self._try_next(t, read, self._error(order, source, "failed", reason))
+        found.state = BufferState.VERIFIED
+        del self._reads[buffer]
+        read.copy.done = True
+        t.moved_bytes += order.num_bytes
+        t.staged[order.copy.layer, order.copy.slot] = buffer
+        if all(copy.done for copy in t.copies):
+            view = self._make_view(t)
+            return [self._enter("copied"), Serve(view), *self._answer()]
+        return self._begin_reads()
+
+    def read_failed(self, buffer: int, attempt: int, kind: str, reason: str, now_ns: int) -> list[Instruction]:
+        """A read ended with an error: `kind` is `lost` or `failed`, `reason` the transport's own words."""
+        self._now_ns = now_ns
+        found, read = self.staging.find(buffer, attempt), self._reads.get(buffer)
+        if not found or not read or found.state is not BufferState.ARMED:
+            return []
+        return self._give_up(found, read, kind, reason)
+
+    def drained(self, buffer: int, attempt: int, now_ns: int) -> list[Instruction]:
+        """No byte of a read that was given up can land any more."""
+        self._now_ns = now_ns
+        found = self.staging.find(buffer, attempt)
+        if found and found.state is BufferState.QUARANTINED and found.view is None:
+            self.staging.free(found)
+            return self._begin_reads()
+        return []
+
+    def tick(self, now_ns: int) -> list[Instruction]:
+        """Give up the copies that made no progress."""
+        self._now_ns = now_ns
+        out: list[Instruction] = []
+        for number, read in list(self._reads.items()):
+            buffer = self.staging.buffers[number]
+            if buffer.state is BufferState.ARMED and now_ns >= read.deadline_ns and self._reads.get(number) is read:
+                out += self._give_up(buffer, read, "timeout", "no byte arrived")
+        t = self._transaction
+        if t and t.starved_ns is not None and self.phase is Phase.TRANSFERRING:
+            out += self._begin_reads()
+            if t.starved_ns is not None and now_ns - t.starved_ns >= self._limits.copy_deadline_ns:
+                waiting = next(copy for copy in t.copies if not copy.done)
+                out += self._fail(t, self._error(waiting.order, self.rank, "failed", self._no_staging()))
+        return out
+
+    def _give_up(self, buffer: Buffer, read: _ReadState, kind: str, reason: str) -> list[Instruction]:
+        t = self._transaction
+        del self._reads[buffer.number]
+        self.staging.quarantine(buffer)
+        out: list[Instruction] = [Abandon(buffer.number, buffer.attempt)]
+        if t:
+            source = read.copy.order.copy.sources[read.source].rank
+            out += self._try_next(t, read, self._error(read.copy.order, source, kind, reason))
+        return out
+
+    def _try_next(self, t: _Transaction, read: _ReadState, error: TransferError) -> list[Instruction]:
+        t.suspects.add(error.peer)
+        if len(read.copy.tried) == len(read.copy.order.copy.sources):
+            return self._fail(t, error)
+        t.retries.append(m.to_fault(error))
+        return self._begin_reads()
+
+    def _fail(self, t: _Transaction, error: WindtunnelError) -> list[Instruction]:
+        t.fault = m.to_fault(error)
+        return [self._enter("copy_failed"), *self._abandon_reads(), *self._answer()]
+
+    def _abandon_reads(self) -> list[Instruction]:
+        out: list[Instruction] = []
+        for number in list(self._reads):
+            buffer = self.staging.buffers[number]
+            landed = buffer.state is BufferState.LANDED
+            self.staging.quarantine(buffer)
+            if landed:  # it is being checked; no read is under way
+                self.staging.free(buffer)
+            else:
+                out.append(Abandon(number, buffer.attempt))
+        self._reads.clear()
+        return out
+
+    def _error(self, order: m.Order, source: int, kind: str, reason: str) -> TransferError:
+        """The one place where a transport's trouble becomes an error that tells peer, layer, expert and bytes."""
+        facts = (source, order.copy.layer, order.copy.expert, order.num_bytes, reason)
+        match kind:
+            case "lost":
+                return PeerLost(*facts)
+            case "timeout":
+                return TransferTimeout(*facts, waited_s=self._limits.copy_deadline_ns / 1e9)
+            case _:
+                return TransferFailed(*facts)
+
+    def _no_staging(self) -> str:
+        quarantined, total = self.staging.count(BufferState.QUARANTINED), len(self.staging.buffers)
+        return f"no staging buffer is free: {quarantined} of {total} are quarantined"
+
+    # --- publish, retire ------------------------------------------------------------------------------------------
+
+    def _publish(self, txn: int) -> list[Instruction]:
+        t = self._transaction
+        if not t or t.txn != txn:
+            return [Send(m.Drained(self.term, txn))] if txn == self._settled_txn else []
+        if self.phase is not Phase.VERIFIED or not t.view:
+            return self._answer() if self.phase in (Phase.PUBLISHED, Phase.DRAINED) else []
+        self.committed = t.target
+        return [self._enter("publish"), RouteBy(t.view)]
+
+    def routers_gone(self, view: int, now_ns: int) -> list[Instruction]:
+        """Nobody here routes by a view older than `view` any more."""
+        self._now_ns = now_ns
+        t = self._transaction
+        if not t or self.phase is not Phase.PUBLISHED or not t.view or t.view.number != view:
+            return []
+        return [self._enter("routers_gone"), *self._answer()]
+
+    def still_routing(self, view: int) -> list[Instruction]:
+        """The new view is routed by, and somebody still uses an older one: say so meanwhile."""
+        t = self._transaction
+        return self._answer() if t and self.phase is Phase.PUBLISHED and t.view and t.view.number == view else []
+
+    def _retire(self, txn: int) -> list[Instruction]:
+        t = self._transaction
+        if not t or t.txn != txn:
+            return [Send(m.Settled(self.term, txn))] if txn == self._settled_txn else []
+        if self.phase is not Phase.DRAINED:
+            return []
+        entered = self._enter("retire")
+        old, self._view = self._view, t.view
+        t.unsettled = len(t.staged)
+        if old is None:
+            return [entered, *self._settle(t)]
+        return [entered, Withdraw(old.number)]
+
+    def readers_gone(self, view: int, now_ns: int) -> list[Instruction]:
+        """Nobody here reads a view that was withdrawn any more."""
+        self._now_ns = now_ns
+        self.staging.free_of_view(view)
+        t = self._transaction
+        if t and self.phase is Phase.SETTLING and t.view and view < t.view.number:
+            return self._settle(t)
+        if t and self.phase is Phase.RELEASING and t.view and view == t.view.number:
+            return self._end(t)
+        return self._begin_reads()
+
+    def _settle(self, t: _Transaction) -> list[Instruction]:
+        """The old epoch is over here: its slots may be overwritten."""
+        self._adopt_contents(t.target)
+        if not t.staged:
+            return [self._enter("overwritten"), *self._end(t)]
+        orders = {(c.order.copy.layer, c.order.copy.slot): c.order for c in t.copies}
+        return [Overwrite(buffer, orders[where]) for where, buffer in t.staged.items()]
+
+    def _adopt_contents(self, target: Placement) -> None:
+        """Slots change hands: what an overwritten slot holds is known when it is done, until then nothing is."""
+        slots = self.contents.shape[1]
+        mine = target.slots[:, self.rank, :slots]
+        changed = mine != self.contents
+        self.contents[changed] = EMPTY
+
+    def overwritten(self, buffer: int, now_ns: int) -> list[Instruction]:
+        """A slot holds its new expert."""
+        self._now_ns = now_ns
+        t, found = self._transaction, self.staging.buffers[buffer]
+        if not t or self.phase is not Phase.SETTLING or not found.order:
+            return []
+        copy = found.order.copy
+        self.contents[copy.layer, copy.slot] = copy.expert
+        self.since[copy.layer, copy.slot] = t.target.epoch
+        t.unsettled -= 1
+        if t.unsettled or not t.view:
+            return []
+        entered = self._enter("overwritten")
+        self._view = self._new_view(t.target, {})
+        for number in t.staged.values():
+            self.staging.quarantine(self.staging.buffers[number], view=t.view.number)
+        return [entered, Serve(self._view), RouteBy(self._view), Withdraw(t.view.number)]
+
+    def _end(self, t: _Transaction) -> list[Instruction]:
+        entered = self._enter("readers_gone")
+        self._closed_txn = self._settled_txn = t.txn
+        self._transaction = None
+        return [entered, Send(m.Settled(self.term, t.txn))]
+
+    # --- abort ----------------------------------------------------------------------------------------------------
+
+    def _abort(self, txn: int) -> list[Instruction]:
+        t = self._transaction
+        if not t or t.txn != txn:
+            self._closed_txn = max(self._closed_txn, txn) if not t or txn < t.txn else self._closed_txn
+            return self._answer_closed(txn)
+        if self.phase not in (Phase.PREPARED, Phase.TRANSFERRING, Phase.VERIFIED, Phase.FAILED):
+            return []  # decided: whoever aborts it does not know yet
+        wasted = t.wasted_bytes + t.moved_bytes
+        out = self._roll_back()
+        quarantined = self.staging.count(BufferState.QUARANTINED)
+        return [*out, Send(m.Aborted(self.term, txn, quarantined, wasted))]
+
+    def _roll_back(self) -> list[Instruction]:
+        t = self._transaction
+        assert t is not None
+        out: list[Instruction] = [self._enter("abort"), *self._abandon_reads()]
+        for number in t.staged.values():
+            buffer = self.staging.buffers[number]
+            if t.view:
+                self.staging.quarantine(buffer, view=t.view.number)
+            else:
+                self.staging.free(buffer)
+        if t.view:
+            out.append(Withdraw(t.view.number))
+        self._closed_txn = t.txn
+        self._transaction = None
+        return out
+
+    # --- shared ---------------------------------------------------------------------------------------------------
+
+    def _answer_closed(self, txn: int) -> list[Instruction]:
+        if txn == self._settled_txn or txn > self._closed_txn:
+            return []
+        return [Send(m.Aborted(self.term, txn, self.staging.count(BufferState.QUARANTINED)))]
+
+    def _answer(self) -> list[Instruction]:
+        """What this rank has to say of its transaction: said anew whenever it is asked."""
+        t = self._transaction
+        assert t is not None
+        match self.phase:
+            case Phase.PREPARED:
+                return [Send(m.Prepared(self.term, t.txn, t.target.digest))]
+            case Phase.VERIFIED:
+                counted = (t.moved_bytes, t.wasted_bytes, tuple(t.retries))
+                return [Send(m.Verified(self.term, t.txn, t.target.digest, *counted))]
+            case Phase.FAILED:
+                assert t.fault is not None
+                counted = (t.moved_bytes, t.wasted_bytes, tuple(t.retries))
+                return [Send(m.Failed(self.term, t.txn, t.fault, *counted))]
+            case Phase.PUBLISHED:
+                return [Send(m.Published(self.term, t.txn))]
+            case Phase.DRAINED:
+                return [Send(m.Drained(self.term, t.txn))]
+            case _:
+                return []
+
+    def _enter(self, trigger: str) -> Entered:
+        transition = apply("rank", self.phase, trigger)
+        self.phase = Phase(transition.target)
+        return Entered(transition)
+
+    def _make_view(self, t: _Transaction) -> View:
+        t.view = self._new_view(t.target, dict(t.staged))
+        return t.view
+
+    def _new_view(self, placement: Placement, staged: dict[tuple[int, int], int]) -> View:
+        self._views += 1
+        return View(self._views, placement, staged)

@@ -1,0 +1,84 @@
+"""The staging buffers of a rank, and what may be done with each.
+
+Releasing a read does not stop it: bytes may go on landing. So the buffer of a copy that was given up is *quarantined*,
+and used again only when its read has drained or the process that was read from is known to have ended.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from windtunnel.eplb.transaction.messages import Order
+
+
+class BufferState(StrEnum):
+    """Who may touch a staging buffer."""
+
+    FREE = "free"
+    ARMED = "armed"
+    """A read into it may be under way."""
+    LANDED = "landed"
+    """All bytes have come, and are being checked."""
+    VERIFIED = "verified"
+    """Holds an expert, byte for byte. Served from here until it is settled into its slot."""
+    QUARANTINED = "quarantined"
+    """Given up; bytes may still land in it."""
+
+
+@dataclass
+class Buffer:
+    """A staging buffer; `attempt` counts its uses, so that what is said of an earlier use is told apart."""
+
+    number: int
+    state: BufferState = BufferState.FREE
+    attempt: int = 0
+    order: Order | None = None
+    source: int | None = None
+    """The rank that is read from."""
+    view: int | None = None
+    """Quarantined until nobody reads this view."""
+
+
+class Staging:
+    """A rank's buffers. Their number is fixed: that is the bound of staging memory."""
+
+    def __init__(self, count: int) -> None:
+        self.buffers = [Buffer(number) for number in range(count)]
+
+    def arm(self, order: Order, source: int) -> Buffer | None:
+        """A free buffer for a copy; None: there is none."""
+        buffer = next((b for b in self.buffers if b.state is BufferState.FREE), None)
+        if buffer:
+            buffer.state, buffer.attempt = BufferState.ARMED, buffer.attempt + 1
+            buffer.order, buffer.source, buffer.view = order, source, None
+        return buffer
+
+    def find(self, number: int, attempt: int) -> Buffer | None:
+        """The buffer, if it is still in that use."""
+        buffer = self.buffers[number]
+        return buffer if buffer.attempt == attempt and buffer.state is not BufferState.FREE else None
+
+    def quarantine(self, buffer: Buffer, view: int | None = None) -> None:
+        """Give a copy up. With `view`, no read is under way, but somebody may read the buffer in that view."""
+        buffer.state, buffer.view = BufferState.QUARANTINED, view
+
+    def free(self, buffer: Buffer) -> None:
+        """Nobody writes into it or reads it any more."""
+        buffer.state, buffer.order, buffer.source, buffer.view = BufferState.FREE, None, None, None
+
+    def free_of_view(self, view: int) -> None:
+        """Nobody reads that view any more."""
+        for buffer in self.buffers:
+            if buffer.state is BufferState.QUARANTINED and buffer.view == view:
+                self.free(buffer)
+
+    def free_of_peer(self, rank: int) -> None:
+        """The process that was read from has ended."""
+        for buffer in self.buffers:
+            if buffer.state is BufferState.QUARANTINED and buffer.view is None and buffer.source == rank:
+                self.free(buffer)
+
+    def count(self, state: BufferState) -> int:
+        """Buffers in a state."""
+        return sum(b.state is state for b in self.buffers)
