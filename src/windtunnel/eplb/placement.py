@@ -6,6 +6,7 @@ that a rank does not have, holds -1: never 0, which is an expert.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
@@ -19,6 +20,8 @@ from windtunnel.errors import EplbInputError, ExpertLost
 EMPTY = -1
 DIGEST_BYTES = 16
 _SHARE_TOLERANCE = 1e-4
+_DERIVED = frozenset(("replica_counts", "replicas", "layer_digests", "missing"))
+"""What doesn't depend on the epoch."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +75,9 @@ class Placement:
     @cached_property
     def replica_counts(self) -> NDArray[np.int32]:
         """Replicas of each expert [layers, experts]."""
-        return _replica_counts(self.slots, self.num_experts)
+        counts = _replica_counts(self.slots, self.num_experts)
+        counts.flags.writeable = False
+        return counts
 
     @cached_property
     def replicas(self) -> NDArray[np.int32]:
@@ -100,13 +105,18 @@ class Placement:
         return tuple((int(layer), int(expert)) for layer, expert in np.argwhere(self.replica_counts == 0))
 
     @cached_property
+    def layer_digests(self) -> tuple[bytes, ...]:
+        """16 bytes for each layer: of its slots and shares."""
+        parts = zip(self.slots.astype("<i4"), self.share.astype("<f4"), strict=True)
+        return tuple(
+            blake2b(slots.tobytes() + share.tobytes(), digest_size=DIGEST_BYTES).digest() for slots, share in parts
+        )
+
+    @cached_property
     def digest(self) -> bytes:
         """16 bytes that ranks compare: of the epoch, the slots and the shares."""
         head = np.array([self.epoch, self.num_experts, *self.slots.shape, *self.slots_per_rank], "<i8").tobytes()
-        hashed = blake2b(head, digest_size=DIGEST_BYTES)
-        hashed.update(self.slots.astype("<i4").tobytes())
-        hashed.update(self.share.astype("<f4").tobytes())
-        return hashed.digest()
+        return blake2b(head + b"".join(self.layer_digests), digest_size=DIGEST_BYTES).digest()
 
     def ranks_of(self, layer: int, expert: int) -> list[tuple[int, int]]:
         """The (rank, slot) pairs that hold an expert."""
@@ -120,7 +130,7 @@ class Placement:
 
     def with_epoch(self, epoch: int) -> Placement:
         """The same under another epoch."""
-        return Placement(epoch, self.num_experts, self.slots_per_rank, self.slots, self.share)
+        return self._like(epoch, self.slots, self.share, **{k: v for k, v in vars(self).items() if k in _DERIVED})
 
     def without_ranks(self, ranks: tuple[int, ...] | list[int], epoch: int) -> Placement:
         """The same with the slots of these ranks empty, and their tokens split evenly over what is left."""
@@ -128,11 +138,37 @@ class Placement:
         slots[:, list(ranks)] = EMPTY
         return Placement.of(slots, self.num_experts, slots_per_rank=self.slots_per_rank, epoch=epoch)
 
-    def with_layers(self, layers: list[int], other: Placement, epoch: int) -> Placement:
-        """The same with some layers taken from another placement."""
-        slots, share = self.slots.copy(), self.share.copy()
-        slots[layers], share[layers] = other.slots[layers], other.share[layers]
-        return Placement.of(slots, self.num_experts, slots_per_rank=self.slots_per_rank, share=share, epoch=epoch)
+    def with_layers(self, layers: Sequence[int], slots: ArrayLike, share: ArrayLike | None, epoch: int) -> Placement:
+        """The same with other `slots` [len(layers), ranks, width] and `share` in some layers, checked as by `of`.
+
+        What was derived for the other layers is kept, so that a change of one layer costs little in a deep model.
+        Raises EplbInputError.
+        """
+        if not layers:
+            return self.with_epoch(epoch)
+        where = list(layers)
+        if len(set(where)) != len(where) or not 0 <= min(where) <= max(where) < self.num_layers:
+            raise EplbInputError("layers", f"{where}", f"Each once, from 0 to {self.num_layers - 1}.")
+        part = Placement.of(slots, self.num_experts, slots_per_rank=self.slots_per_rank, share=share)
+        if part.slots.shape != (len(where), *self.slots.shape[1:]):
+            problem = f"shape {part.slots.shape} for {len(where)} layers of {self}"
+            raise EplbInputError("placement", problem, "Ranks and slots are those of the placement.")
+        digests = dict(enumerate(self.layer_digests)) | dict(zip(where, part.layer_digests, strict=True))
+        counts = _replaced(self.replica_counts, where, part.replica_counts)
+        most = max(int(counts.max()), 1)
+        return self._like(
+            epoch,
+            _replaced(self.slots, where, part.slots),
+            _replaced(self.share, where, part.share),
+            replica_counts=counts,
+            replicas=_replaced(_padded(self.replicas, most), where, _padded(part.replicas, most)),
+            layer_digests=tuple(digests[layer] for layer in range(self.num_layers)),
+        )
+
+    def _like(self, epoch: int, slots: NDArray[np.int32], share: NDArray[np.float32], **known: Any) -> Placement:
+        made = Placement(epoch, self.num_experts, self.slots_per_rank, slots, share)
+        vars(made).update(known)  # what a cached property has found
+        return made
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Placement) and self.digest == other.digest
@@ -214,3 +250,17 @@ def _checked_share(share: ArrayLike, slots: NDArray[np.int32], counts: NDArray[n
         problem = f"the shares of layer {where}, expert {expert} add up to {totals[where, expert]:.4f}"
         raise EplbInputError("share", problem, "The shares of an expert's replicas add up to 1.")
     return shares
+
+
+def _replaced(values: NDArray[Any], layers: list[int], part: NDArray[Any]) -> NDArray[Any]:
+    changed = values.copy()
+    changed[layers] = part
+    changed.flags.writeable = False
+    return changed
+
+
+def _padded(replicas: NDArray[np.int32], most: int) -> NDArray[np.int32]:
+    layers, experts, width = replicas.shape
+    table = np.full((layers, experts, most), EMPTY, np.int32)
+    table[:, :, :width] = replicas[:, :, :most]
+    return table

@@ -230,15 +230,14 @@ class _Making:
         """The step that makes these changes. Raises ExpertLost."""
         copies = self._copies(taken)
         before, target, layers = self.placement, self._target, list(taken)
-        slots, share = before.slots.copy(), before.share.copy()
-        for layer, changes in taken.items():
+        slots = before.slots[layers]
+        for row, changes in enumerate(taken.values()):
             for change in changes:
-                slots[layer, change.rank, change.slot] = change.new
-        per_rank = before.slots_per_rank
-        share[layers] = Placement.of(slots[layers], before.num_experts, slots_per_rank=per_rank).share
-        done = [layer for layer in layers if (slots[layer] == target.slots[layer]).all()]
-        share[done] = target.share[done]
-        self.placement = Placement.of(slots, before.num_experts, slots_per_rank=per_rank, share=share)
+                slots[row, change.rank, change.slot] = change.new
+        share = Placement.of(slots, before.num_experts, slots_per_rank=before.slots_per_rank).share.copy()
+        done = (slots == target.slots[layers]).all(axis=(1, 2))
+        share[done] = target.share[layers][done]
+        self.placement = before.with_layers(layers, slots, share, before.epoch)
         pairs = [(copy.sources[0].rank, copy.rank) for copy in copies]
         batches = deal_batches([pair for pair in pairs if pair[0] not in (WEIGHT_SOURCE, pair[1])], self._max_peers)
         numbered = [replace(copy, batch=batches.get(pair, 0)) for copy, pair in zip(copies, pairs, strict=True)]

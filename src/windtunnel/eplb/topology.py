@@ -60,6 +60,8 @@ class Topology:
             raise EplbInputError("nodes", f"{nodes} nodes for {ranks} ranks", f"There are 1 to {ranks}.")
         if (slots is None) == (slots_per_rank is None):
             raise EplbInputError("slots", "say either slots or slots_per_rank", "Give one of the two.")
+        if slots is not None and slots < 0:
+            raise EplbInputError("slots", f"{slots} slots", "There are 0 or more.")
         shares = tuple(slots_per_rank) if slots_per_rank is not None else _deal(slots or 0, ranks)
         if len(shares) != ranks:
             raise EplbInputError(
