@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,7 +14,7 @@ from windtunnel.eplb.topology import Topology
 from windtunnel.errors import EplbInputError
 
 
-def checked_load(load: ArrayLike, dtype: type[np.floating] = np.float64, field: str = "load") -> NDArray[np.float64]:
+def checked_load(load: ArrayLike, dtype: type[Any] = np.float64, field: str = "load") -> NDArray[Any]:
     """The load [layers, experts] as floats that are finite, not negative, and can be summed.
 
     `dtype` is the precision in which a policy reckons. Raises EplbInputError, which names the first place.
@@ -28,12 +29,14 @@ def checked_load(load: ArrayLike, dtype: type[np.floating] = np.float64, field: 
     if len(wrong):
         layer, expert = wrong[0]
         problem = f"layer {layer}, expert {expert} has {given[layer, expert]} tokens"
-        raise EplbInputError(field, problem, f"It is finite (sums are at most {np.finfo(dtype).max:.0e}), not negative.")
+        raise EplbInputError(
+            field, problem, f"It is finite (sums are at most {np.finfo(dtype).max:.0e}), not negative."
+        )
     return given.astype(dtype)
 
 
 def rank_loads(load: NDArray[np.float64], placement: Placement, *, weighted: bool = False) -> NDArray[np.float64]:
-    """Tokens that each rank gets in a step [layers, ranks]: split evenly over replicas, or by the placement's shares."""
+    """Tokens that each rank gets in a step [layers, ranks], split evenly over replicas or by the placement's shares."""
     slots = placement.slots
     layer = np.arange(slots.shape[0])[:, None, None]
     expert = np.maximum(slots, 0)
@@ -54,9 +57,9 @@ def balancedness_weighted(load: NDArray[np.float64], placement: Placement) -> fl
 
 def _balancedness(loads: NDArray[np.float64], placement: Placement) -> float:
     used = (placement.slots != EMPTY).any(axis=(0, 2))
-    loads = loads[:, used]
-    most = loads.max(axis=1, initial=0)
-    return float(np.where(most > 0, loads.mean(axis=1) / np.where(most > 0, most, 1), 1.0).mean())
+    most = loads.max(axis=1)
+    mean = loads.sum(axis=1) / max(int(used.sum()), 1)  # ranks without any expert have no part in this
+    return float(np.where(most > 0, mean / np.where(most > 0, most, 1), 1.0).mean())
 
 
 def holders(placement: Placement) -> NDArray[np.bool_]:

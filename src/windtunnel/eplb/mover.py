@@ -11,12 +11,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
+from msgspec import DecodeError
 from numpy.typing import NDArray
 
 from windtunnel.eplb.plan import WEIGHT_SOURCE
 from windtunnel.eplb.store import ExpertStore, Layout, decode_layout, pieces
 from windtunnel.eplb.transaction.instructions import Abandon, Check, Forget, Know, Overwrite, Read
-from windtunnel.eplb.transport import Piece, ReadFailed, ReadPeerLost, Transport
+from windtunnel.eplb.transaction.messages import Peer
+from windtunnel.eplb.transport import MAX_PIECE_BYTES, Piece, ReadFailed, ReadPeerLost, Transport
 from windtunnel.errors import WindtunnelError
 
 
@@ -83,6 +85,8 @@ class _Reading:
         self.parts = deque(parts)
         self.read: Any = None
         """The transport's; None: the next part is not begun."""
+        self.broken = False
+        """It ended with an error, and waits to be abandoned."""
 
 
 class Mover:
@@ -95,12 +99,15 @@ class Mover:
         store: ExpertStore,
         staging: Sequence[NDArray[np.uint8]],
         weights: Weights | None = None,
+        piece_bytes: int = MAX_PIECE_BYTES,
     ) -> None:
+        """Read at most `piece_bytes` at once of each copy."""
         self._rank = rank
         self._transport = transport
         self._store = store
         self._staging = staging
         self._weights = weights
+        self._piece_bytes = piece_bytes
         self._layouts: dict[int, Layout] = {}
         self._readings: dict[int, _Reading] = {}
         self._abandoned: list[tuple[Abandon, Any]] = []
@@ -115,9 +122,9 @@ class Mover:
         """Do a task, or begin it; what comes of it is told by the next `step`."""
         match task:
             case Know(peer=peer):
-                self._transport.add_peer(peer.rank, peer.metadata)
-                self._layouts[peer.rank] = decode_layout(peer.layout)
+                self._know(peer)
             case Forget(rank=rank):
+                self._layouts.pop(rank, None)
                 self._transport.remove_peer(rank)
             case Read():
                 self._begin(task)
@@ -133,7 +140,7 @@ class Mover:
 
     def step(self) -> list[Happened]:
         """Move all reads on; what happened since the last step."""
-        for reading in list(self._readings.values()):
+        for reading in [r for r in self._readings.values() if not r.broken]:
             self._advance(reading)
         still = []
         for abandon, read in self._abandoned:
@@ -145,6 +152,16 @@ class Mover:
         happened, self._happened = self._happened, []
         return happened
 
+    def _know(self, peer: Peer) -> None:
+        self._layouts.pop(peer.rank, None)
+        try:
+            self._transport.add_peer(peer.rank, peer.metadata)
+            layout = decode_layout(peer.layout)
+        except (ReadFailed, DecodeError):  # it ended meanwhile, or is none: its copies will fail as not known
+            return
+        if len(layout.layers) == self._store.num_layers:
+            self._layouts[peer.rank] = layout
+
     def _begin(self, task: Read) -> None:
         into = self._staging[task.buffer][: task.order.num_bytes]
         copy = task.order.copy
@@ -153,7 +170,11 @@ class Mover:
             if layout is None:
                 self._happened.append(Broke(task.buffer, task.attempt, "lost", "the rank is not known here"))
                 return
-            parts = pieces(layout, copy.layer, task.slot, into.ctypes.data)
+            if layout.group_bytes(copy.layer) != task.order.num_bytes:
+                reason = f"its group has {layout.group_bytes(copy.layer)} bytes, not {task.order.num_bytes}"
+                self._happened.append(Broke(task.buffer, task.attempt, "failed", reason))
+                return
+            parts = pieces(layout, copy.layer, task.slot, into.ctypes.data, self._piece_bytes)
             self._readings[task.buffer] = _Reading(task, parts)
             return
         try:
@@ -189,7 +210,7 @@ class Mover:
         except ReadFailed as error:
             kind = "lost" if isinstance(error, ReadPeerLost) else "failed"
             self._happened.append(Broke(buffer, attempt, kind, str(error)))
-            reading.parts.clear()
+            reading.broken = True
             return
         del self._readings[buffer]
         self._happened.append(Landed(buffer, attempt))

@@ -125,6 +125,10 @@ class ViewTable:
         """Whether somebody routes by a view older than `number`."""
         return any(view < number for view in _in_use(self._routers))
 
+    def is_used(self) -> bool:
+        """Whether somebody reads or routes by any view."""
+        return bool(_in_use(self._readers) or _in_use(self._routers))
+
     def is_read(self, number: int) -> bool:
         """Whether somebody reads or routes by a view."""
         return number in _in_use(self._readers) or number in _in_use(self._routers)

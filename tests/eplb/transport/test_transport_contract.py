@@ -18,7 +18,7 @@ from windtunnel.eplb.transport import (
     ReadFailed,
     ReadPeerLost,
     Transport,
-    transport,
+    make_transport,
 )
 from windtunnel.eplb.transport.memory import Fabric, MemoryTransport
 from windtunnel.eplb.transport.shm import SharedMemoryTransport
@@ -239,11 +239,11 @@ def test_nothing_lands_after_a_released_read_has_drained(rig: Rig) -> None:
 
 
 def test_the_default_transport_is_found_by_its_name_and_a_wrong_name_gets_the_near_one() -> None:
-    found = transport("shm")("by name")
+    found = make_transport("shm", "by name")
     assert isinstance(found, SharedMemoryTransport)
     found.close()
     with pytest.raises(EplbInputError, match="did you mean shm"):
-        transport("shn")
+        make_transport("shn", "rank 0")
 
 
 def test_the_host_is_no_device() -> None:

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windtunnel.eplb.placement import Placement
 from windtunnel.eplb.topology import Topology
-from windtunnel.errors import EplbInputError, did_you_mean
+from windtunnel.errors import EplbInputError, MissingExtra, did_you_mean
 
 Split = Literal["even", "weighted"]
 
@@ -86,22 +88,36 @@ Policy = Callable[[Load, Topology, Placement | None, Constraints, Budget], tuple
 committed one, plus 1. Raises EplbInputError or TooFewSlots."""
 
 
-def _policies() -> dict[str, str]:
+class _Known(NamedTuple):
+    module: str
+    function: str
+    needs: tuple[str, ...] = ()
+    """Packages of the extra `eplb`."""
+
+
+def _policies() -> dict[str, _Known]:
     return {
-        "windtunnel": "windtunnel.eplb.policies.incremental:plan",
-        "deepseek": "windtunnel.eplb.policies.deepseek:plan",
-        "deepseek-flat": "windtunnel.eplb.policies.deepseek:plan_flat",
+        "windtunnel": _Known("incremental", "plan", ("numba", "scipy")),
+        "deepseek": _Known("deepseek", "plan"),
+        "deepseek-flat": _Known("deepseek", "plan_flat"),
     }
 
 
 def policy(name: str) -> Policy:
-    """The policy of that name; it is imported no sooner. Raises EplbInputError."""
-    from importlib import import_module
-
+    """The policy of that name; its module is imported when it is called first. Raises EplbInputError, MissingExtra."""
     known = _policies()
     if name not in known:
         remedy = f"There are: {', '.join(known)}."
         raise EplbInputError("policy", f"no policy {name}{did_you_mean(name, known)}", remedy)
-    module, function = known[name].split(":")
-    found: Policy = getattr(import_module(module), function)
-    return found
+    for package in known[name].needs:
+        if find_spec(package) is None:
+            raise MissingExtra(f"the policy {name}", package, "eplb")
+
+    def plan(
+        load: Load, topology: Topology, committed: Placement | None, constraints: Constraints, budget: Budget
+    ) -> tuple[Placement, Explanation]:
+        module = import_module(f"{__name__}.{known[name].module}")
+        found: Policy = getattr(module, known[name].function)
+        return found(load, topology, committed, constraints, budget)
+
+    return plan

@@ -80,7 +80,9 @@ class Coordinator:
         """The expert that is in each slot [layers, ranks, width], as far as the ranks have said."""
         self.since: NDArray[np.int64] = np.zeros(committed.slots.shape, np.int64)
         """The epoch that put it there: the slot's generation."""
-        self.last_epoch = committed.epoch
+        self._informed: set[int] = set()
+        """Ranks that are known to have the committed placement: a change is enough for them."""
+        self.last_epoch = max(committed.epoch, m.first_epoch(term)) if committed.epoch else 0
         """The newest that was ever proposed; a number is never used again."""
         self._limits = limits or CoordinatorLimits()
         self._last_txn = m.first_txn(term)
@@ -99,12 +101,16 @@ class Coordinator:
         """Begin to move from the committed placement to `target`, under a new epoch.
 
         `digests` has the xxh3-128 of an expert's group by (layer, expert), where it is known. Raises EplbInputError
-        where a copy is for a rank that is no member; must not be called while a transaction is under way.
+        where a copy is for a rank that is no member, or brings what is there; must not be called while a transaction
+        is under way.
         """
         assert self.stage is Stage.IDLE
         for copy in copies:
             if copy.rank not in self.members:
                 raise EplbInputError("plan", f"a copy is for rank {copy.rank}", "Only members can receive copies.")
+            if self.contents[copy.layer, copy.rank, copy.slot] == copy.expert:
+                where = f"layer {copy.layer}, rank {copy.rank}, slot {copy.slot}"
+                raise EplbInputError("plan", f"{where} holds expert {copy.expert} already", "Leave the copy out.")
         self.last_epoch += 1
         self._last_txn += 1
         target = target.with_epoch(self.last_epoch)
@@ -129,6 +135,7 @@ class Coordinator:
     def joined(self, rank: int, generation: int, contents: NDArray[np.int32], since: NDArray[np.int64]) -> None:
         """A rank is a member from now on: of the next transaction. `contents` and `since` have axes [layers, slots]."""
         self.members[rank] = generation
+        self._informed.discard(rank)
         slots = contents.shape[1]
         self.contents[:, rank], self.since[:, rank] = EMPTY, 0
         self.contents[:, rank, :slots], self.since[:, rank, :slots] = contents, since
@@ -150,16 +157,21 @@ class Coordinator:
         t = self._transaction
         if isinstance(message, m.Hello | m.Heartbeat) or not t or message.txn != t.txn or rank not in t.members:
             return []
+        undecided = self.stage in (Stage.PREPARING, Stage.TRANSFERRING)
         match message:
+            case m.Prepared(digest=digest) | m.Verified(digest=digest) if undecided and digest != t.target.digest:
+                return self._give_up(f"rank {rank} agreed to another placement", {rank}, now_ns)
             case m.Prepared() if self.stage is Stage.PREPARING:
                 t.answered.add(rank)
-            case m.Verified() if self.stage in (Stage.PREPARING, Stage.TRANSFERRING):
+            case m.Verified() if undecided:
                 self._count(t, rank, message)
                 t.answered.add(rank)
                 t.verified.add(rank)
-            case m.Failed() if self.stage in (Stage.PREPARING, Stage.TRANSFERRING):
+            case m.Failed() if undecided:
                 self._count(t, rank, message)
                 return self._give_up(*_blame(rank, message.fault), now_ns)
+            case m.Aborted() if undecided:
+                return self._give_up(f"rank {rank} has rolled it back", {rank}, now_ns)
             case m.Drained() if self.stage is Stage.PUBLISHING:
                 t.answered.add(rank)
             case m.Settled() if self.stage in (Stage.PUBLISHING, Stage.RETIRING):
@@ -213,12 +225,14 @@ class Coordinator:
             for source in sources:
                 if source.rank != WEIGHT_SOURCE:
                     leases[source.rank].add((copy.layer, source.slot, copy.expert))
-        wire = m.PlacementBytes.of(target)
         base = self.committed
+        change = m.ChangeBytes.between(base, target)
+        whole = m.PlacementBytes.of(target) if self.members.keys() - self._informed else None
         return {
             rank: m.Prepare(
-                self.term, self._last_txn, base.epoch, base.digest, wire, target.digest,
-                tuple(orders[rank]), self._leases(rank, leases[rank]),
+                self.term, self._last_txn, base.epoch, base.digest,
+                None if rank in self._informed else whole, change if rank in self._informed else None,
+                target.digest, tuple(orders[rank]), self._leases(rank, leases[rank]),
             )
             for rank in self.members
         }  # fmt: skip
@@ -251,9 +265,11 @@ class Coordinator:
         return [self._enter("all_verified", now_ns), *self._ask(now_ns), Announce(t.target)]
 
     def _commit(self, t: _Transaction, now_ns: int) -> list[CoordinatorInstruction]:
-        self.since[t.target.slots != self.contents] = t.target.epoch
-        self.contents = t.target.slots.copy()
+        for rank in t.members:  # one that came back meanwhile has said itself what it holds
+            self.since[:, rank][t.target.slots[:, rank] != self.contents[:, rank]] = t.target.epoch
+            self.contents[:, rank] = t.target.slots[:, rank]
         self.committed = t.target
+        self._informed = set(t.members)
         return self._end(t, "all_settled", committed=True, now_ns=now_ns)
 
     def _give_up(self, reason: str, culprits: set[int], now_ns: int) -> list[CoordinatorInstruction]:
@@ -295,9 +311,9 @@ class Coordinator:
                 case Stage.TRANSFERRING:
                     ask.append(SendTo(rank, m.Transfer(self.term, t.txn)))
                 case Stage.PUBLISHING:
-                    ask.append(SendTo(rank, m.Publish(self.term, t.txn)))
+                    ask.append(SendTo(rank, m.Publish(self.term, t.txn, t.target.epoch)))
                 case Stage.RETIRING:
-                    ask.append(SendTo(rank, m.Retire(self.term, t.txn)))
+                    ask.append(SendTo(rank, m.Retire(self.term, t.txn, t.target.epoch)))
                 case Stage.ROLLING_BACK:
                     ask.append(SendTo(rank, m.Abort(self.term, t.txn, t.reason)))
         return ask

@@ -1,6 +1,6 @@
 """What coordinator and ranks say to each other. Each message may arrive twice, late, or not at all.
 
-`term` counts coordinators: a rank obeys none that is older than the newest it has seen. `txn` counts a coordinator's
+`term` orders coordinators: a rank obeys none that is older than the newest it has seen. `txn` counts a coordinator's
 transactions upward, its term in the high bits, so that a newer one is greater whoever began it.
 """
 
@@ -16,11 +16,21 @@ from windtunnel.eplb.plan import Copy
 from windtunnel.errors import WindtunnelError, from_facts
 
 _TERM_SHIFT = 32
+_EPOCH_SHIFT = 10
 
 
 def first_txn(term: int) -> int:
     """The number before a coordinator's first transaction."""
     return term << _TERM_SHIFT
+
+
+def first_epoch(term: int) -> int:
+    """The number before a successor's first epoch.
+
+    Its predecessors may have published epochs that nobody who answers knows of, and a rank that hangs may still route
+    by one. Terms are seconds, so numbers stay apart while fewer than 1,000 epochs a second are published.
+    """
+    return term << _EPOCH_SHIFT
 
 
 class PlacementBytes(Struct, frozen=True, array_like=True):
@@ -49,6 +59,32 @@ class PlacementBytes(Struct, frozen=True, array_like=True):
         slots = np.frombuffer(self.slots, "<i4").reshape(self.shape)
         share = np.frombuffer(self.share, "<f4").reshape(self.shape)
         return Placement.of(slots, self.num_experts, slots_per_rank=self.slots_per_rank, share=share, epoch=self.epoch)
+
+
+class ChangeBytes(Struct, frozen=True, array_like=True):
+    """The layers of a placement that differ from another one, its base, as they travel."""
+
+    epoch: int
+    layers: tuple[int, ...]
+    slots: bytes
+    """Of these layers, little-endian int32."""
+    share: bytes
+    """Of these layers, little-endian float32."""
+
+    @classmethod
+    def between(cls, base: Placement, target: Placement) -> ChangeBytes:
+        """What makes `target` of `base`."""
+        differs = (base.slots != target.slots) | (base.share != target.share)
+        layers = np.flatnonzero(differs.any(axis=(1, 2)))
+        slots, share = target.slots[layers].astype("<i4").tobytes(), target.share[layers].astype("<f4").tobytes()
+        return cls(target.epoch, tuple(layers.tolist()), slots, share)
+
+    def apply(self, base: Placement) -> Placement:
+        """The target; raises EplbInputError or ValueError where the bytes are none."""
+        shape = (len(self.layers), *base.slots.shape[1:])
+        slots = np.frombuffer(self.slots, "<i4").reshape(shape)
+        share = np.frombuffer(self.share, "<f4").reshape(shape)
+        return base.with_layers(self.layers, slots, share, self.epoch)
 
 
 class Peer(Struct, frozen=True):
@@ -114,13 +150,19 @@ class Hello(Struct, frozen=True, tag="hello"):
     """xxh3-128 of each slot's group [layers, slots, 16]; zeros for an empty slot."""
     committed: PlacementBytes | None
     pending: Pending | None
+    has_weights: bool
+    """Whether this rank can read experts from a weight source."""
     pid: int
+    host: str
+    """Tells processes apart that can see each other's pids; empty: unknown."""
 
 
-class Heartbeat(Struct, frozen=True, tag="heartbeat", array_like=True):
+class Heartbeat(Struct, frozen=True, tag="heartbeat"):
     """Alive."""
 
     sent_ns: int
+    quarantined_bytes: int = 0
+    """Of its staging."""
 
 
 class Prepared(Struct, frozen=True, tag="prepared"):
@@ -250,7 +292,9 @@ class Prepare(Struct, frozen=True, tag="prepare"):
     txn: int
     base_epoch: int
     base_digest: bytes
-    target: PlacementBytes
+    target: PlacementBytes | None
+    """None: the rank has the base, and `change` is enough."""
+    change: ChangeBytes | None
     digest: bytes
     """Of the target."""
     orders: tuple[Order, ...]
@@ -269,6 +313,7 @@ class Publish(Struct, frozen=True, tag="publish"):
 
     term: int
     txn: int
+    epoch: int
 
 
 class Retire(Struct, frozen=True, tag="retire"):
@@ -276,6 +321,7 @@ class Retire(Struct, frozen=True, tag="retire"):
 
     term: int
     txn: int
+    epoch: int
 
 
 class Abort(Struct, frozen=True, tag="abort"):

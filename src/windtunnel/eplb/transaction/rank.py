@@ -66,7 +66,10 @@ class _Transaction:
     copies: list[_CopyState]
     staged: dict[tuple[int, int], int] = field(default_factory=dict)
     view: View | None = None
-    unsettled: int = 0
+    withdrawn: int | None = None
+    """The view of the old epoch, until nobody reads it any more."""
+    unsettled: set[int] = field(default_factory=set)
+    """Buffers that are not in their slots yet."""
     fault: m.Fault | None = None
     moved_bytes: int = 0
     wasted_bytes: int = 0
@@ -108,6 +111,8 @@ class RankMachine:
         self._limits = limits or RankLimits()
         self._transaction: _Transaction | None = None
         self._reads: dict[int, _ReadState] = {}
+        self._peers: dict[int, int] = {}
+        """Generation by rank."""
         self._closed_txn = 0
         """The newest transaction that is over here."""
         self._settled_txn = 0
@@ -129,17 +134,17 @@ class RankMachine:
             case m.Welcome():
                 return self._welcome(message)
             case m.Joined(peer=peer):
-                return [Know(peer)] if peer.rank != self.rank else []
+                return self._know(peer)
             case m.Left():
                 return self._left(message)
             case m.Prepare():
                 return self._prepare(message)
             case m.Transfer(txn=txn):
                 return self._transfer(txn)
-            case m.Publish(txn=txn):
-                return self._publish(txn)
-            case m.Retire(txn=txn):
-                return self._retire(txn)
+            case m.Publish(txn=txn, epoch=epoch):
+                return self._publish(txn, epoch)
+            case m.Retire(txn=txn, epoch=epoch):
+                return self._retire(txn, epoch)
             case m.Abort(txn=txn):
                 return self._abort(txn)
 
@@ -148,18 +153,45 @@ class RankMachine:
         t = self._transaction
         return m.Pending(t.txn, self.phase, m.PlacementBytes.of(t.target)) if t else None
 
+    def reborn(self, generation: int) -> tuple[RankMachine, list[Instruction]]:
+        """This rank's next life, after it was evicted: with empty slots, and the staging as it is.
+
+        Nobody here may read any view of this life any more when the next one begins.
+        """
+        out = self._abandon_reads()
+        heir = RankMachine(self.rank, generation, np.full_like(self.contents, EMPTY), 0, self._limits)
+        heir.staging, heir._views, heir._peers = self.staging, self._views, self._peers
+        for buffer in self.staging.buffers:
+            if buffer.state is not BufferState.QUARANTINED or buffer.view is not None:
+                self.staging.free(buffer)
+        return heir, out
+
     def _welcome(self, message: m.Welcome) -> list[Instruction]:
-        out: list[Instruction] = [Know(peer) for peer in message.peers if peer.rank != self.rank]
-        if message.placement and self.committed is None:
-            self.committed = message.placement.placement()
-            self._view = self._new_view(self.committed, {})
-            out += [Serve(self._view), RouteBy(self._view)]
-        return out
+        out = [known for peer in message.peers for known in self._know(peer)]
+        if message.placement is None or self.committed is not None or self._transaction:
+            return out
+        placement = message.placement.placement()
+        if problem := self._not_held(placement, ()):
+            return [*out, Refuse(problem, "It may rejoin once its slots are known to be empty.", True)]
+        self.committed = placement
+        self._view = self._new_view(placement, {})
+        return [*out, Serve(self._view), RouteBy(self._view)]
+
+    def _know(self, peer: m.Peer) -> list[Instruction]:
+        """Know a peer that is not known yet: reads from one that is known would be lost by knowing it anew."""
+        if peer.rank == self.rank or peer.generation <= self._peers.get(peer.rank, -1):
+            return []
+        self._peers[peer.rank] = peer.generation
+        return [Know(peer)]
 
     def _left(self, message: m.Left) -> list[Instruction]:
+        rank, generation = message.rank, message.generation
         if message.gone:
-            self.staging.free_of_peer(message.rank)
-        return [Forget(message.rank), *self._begin_reads()]
+            self.staging.free_of_peer(rank, generation)
+        if self._peers.get(rank) != generation:  # another process has its rank by now
+            return self._begin_reads()
+        del self._peers[rank]
+        return [Forget(rank), *self._begin_reads()]
 
     # --- prepare --------------------------------------------------------------------------------------------------
 
@@ -167,13 +199,15 @@ class RankMachine:
         t = self._transaction
         if t and message.txn == t.txn:
             return self._answer()
-        if message.txn <= self._closed_txn:
+        if message.txn <= self._closed_txn or (t and message.txn < t.txn):
             return [Send(m.Aborted(self.term, message.txn))] if message.txn != self._settled_txn else []
         if t:
-            if self.phase in (Phase.PUBLISHED, Phase.DRAINED, Phase.SETTLING, Phase.RELEASING):
-                return []  # decided, not over: whoever begins another one does not know it yet
+            if self._is_decided():
+                return self._catch_up(t, message)
             return [*self._roll_back(), *self._prepare(message)]
-        target = message.target.placement()
+        target = self._target(message)
+        if isinstance(target, m.Failed):
+            return [Send(target)]
         copies = [_CopyState(order) for order in message.orders]
         self._transaction = t = _Transaction(message.txn, target, copies)
         if problem := self._disagreement(message, target):
@@ -183,6 +217,26 @@ class RankMachine:
             self._make_view(t)
             return [self._enter("prepare_without_copies"), Serve(t.view), *self._answer()]  # type: ignore[arg-type]
         return [self._enter("prepare"), *self._answer()]
+
+    def _catch_up(self, t: _Transaction, message: m.Prepare) -> list[Instruction]:
+        """A transaction that builds on the one that is open here says that the latter is over elsewhere: settle it.
+
+        The Prepare will come again.
+        """
+        if self.phase is not Phase.DRAINED or message.base_digest != t.target.digest:
+            return []
+        return self._retire(t.txn, t.target.epoch)
+
+    def _target(self, message: m.Prepare) -> Placement | m.Failed:
+        """What is to be served; a No where this rank doesn't have what the change builds on."""
+        if message.target:
+            return message.target.placement()
+        if message.change and self.committed and self.committed.digest == message.base_digest:
+            return message.change.apply(self.committed)
+        serves = f"it serves epoch {self.committed.epoch}" if self.committed else "it serves no epoch"
+        problem = f"{serves}, which is not the plan's base, epoch {message.base_epoch}"
+        error = RebalanceAborted(message.base_epoch + 1, message.base_epoch, "prepare", problem)
+        return m.Failed(self.term, message.txn, m.to_fault(error))
 
     def _disagreement(self, message: m.Prepare, target: Placement) -> str:
         """Why this rank can't take part; empty where it can."""
@@ -195,10 +249,29 @@ class RankMachine:
             if (held, since) != (lease.expert, lease.since):
                 where = f"layer {lease.layer}, slot {lease.slot}"
                 return f"{where} holds expert {held} since epoch {since}, not expert {lease.expert} since {lease.since}"
-        free = self.staging.count(BufferState.FREE)
-        if message.orders and not free:
-            return f"all {len(self.staging.buffers)} staging buffers are in use or quarantined"
+        for order in message.orders:
+            if not order.copy.sources:
+                return f"layer {order.copy.layer}, expert {order.copy.expert}: no source is left to read it from"
+        if problem := self._not_held(target, message.orders):
+            return problem
+        buffers = len(self.staging.buffers)
+        if len(message.orders) > buffers:
+            return f"{len(message.orders)} copies do not fit into its {buffers} staging buffers"
+        if message.orders and not self.staging.count(BufferState.FREE):
+            return f"all {buffers} staging buffers are in use or quarantined"
         return ""
+
+    def _not_held(self, placement: Placement, orders: tuple[m.Order, ...]) -> str:
+        """Which slot here the placement is wrong about, even when the orders are done; empty: none."""
+        held = self.contents.copy()
+        for order in orders:
+            held[order.copy.layer, order.copy.slot] = order.copy.expert
+        said = placement.slots[:, self.rank, : held.shape[1]]
+        wrong = np.argwhere((said != EMPTY) & (said != held))
+        if not len(wrong):
+            return ""
+        layer, slot = wrong[0]
+        return f"layer {layer}, slot {slot} would hold expert {held[layer, slot]}, not expert {said[layer, slot]}"
 
     # --- transfer -------------------------------------------------------------------------------------------------
 
@@ -227,20 +300,24 @@ class RankMachine:
                 break
             out.append(read)
         starved = not self._reads and bool(waiting)
-        t.starved_ns = (t.starved_ns or self._now_ns) if starved else None
+        if not starved:
+            t.starved_ns = None
+        elif t.starved_ns is None:
+            t.starved_ns = self._now_ns
         return out
 
     def _read(self, t: _Transaction, copy: _CopyState) -> Read | None:
         sources = copy.order.copy.sources
         untried = [i for i in range(len(sources)) if i not in copy.tried]
         index = next((i for i in untried if sources[i].rank not in t.suspects), untried[0])
-        buffer = self.staging.arm(copy.order, sources[index].rank)
+        rank = sources[index].rank
+        buffer = self.staging.arm(copy.order, rank, self._peers.get(rank))
         if buffer is None:
             return None
         copy.tried.add(index)
         deadline_ns = self._now_ns + self._limits.copy_deadline_ns
         self._reads[buffer.number] = _ReadState(copy, index, deadline_ns)
-        return Read(buffer.number, buffer.attempt, copy.order, sources[index].rank, sources[index].slot)
+        return Read(buffer.number, buffer.attempt, copy.order, rank, sources[index].slot)
 
     def progressed(self, buffer: int, attempt: int, now_ns: int) -> list[Instruction]:
         """Some bytes landed: the copy's deadline begins anew."""
@@ -367,10 +444,10 @@ class RankMachine:
 
     # --- publish, retire ------------------------------------------------------------------------------------------
 
-    def _publish(self, txn: int) -> list[Instruction]:
+    def _publish(self, txn: int, epoch: int) -> list[Instruction]:
         t = self._transaction
         if not t or t.txn != txn:
-            return [Send(m.Drained(self.term, txn))] if txn == self._settled_txn else []
+            return [Send(m.Drained(self.term, txn))] if self._is_past(epoch) else []
         if self.phase is not Phase.VERIFIED or not t.view:
             return self._answer() if self.phase in (Phase.PUBLISHED, Phase.DRAINED) else []
         self.committed = t.target
@@ -389,17 +466,26 @@ class RankMachine:
         t = self._transaction
         return self._answer() if t and self.phase is Phase.PUBLISHED and t.view and t.view.number == view else []
 
-    def _retire(self, txn: int) -> list[Instruction]:
+    def _is_past(self, epoch: int) -> bool:
+        """Whether this epoch was settled here, or the rank became a member when it was published already."""
+        return self.committed is not None and self.committed.epoch >= epoch and not self._is_decided()
+
+    def _is_decided(self) -> bool:
+        """Whether this rank is in a transaction that can't be taken back."""
+        return self.phase in (Phase.PUBLISHED, Phase.DRAINED, Phase.SETTLING, Phase.RELEASING)
+
+    def _retire(self, txn: int, epoch: int) -> list[Instruction]:
         t = self._transaction
         if not t or t.txn != txn:
-            return [Send(m.Settled(self.term, txn))] if txn == self._settled_txn else []
+            return [Send(m.Settled(self.term, txn))] if self._is_past(epoch) else []
         if self.phase is not Phase.DRAINED:
             return []
         entered = self._enter("retire")
         old, self._view = self._view, t.view
-        t.unsettled = len(t.staged)
+        t.unsettled = set(t.staged.values())
         if old is None:
             return [entered, *self._settle(t)]
+        t.withdrawn = old.number
         return [entered, Withdraw(old.number)]
 
     def readers_gone(self, view: int, now_ns: int) -> list[Instruction]:
@@ -407,7 +493,8 @@ class RankMachine:
         self._now_ns = now_ns
         self.staging.free_of_view(view)
         t = self._transaction
-        if t and self.phase is Phase.SETTLING and t.view and view < t.view.number:
+        if t and self.phase is Phase.SETTLING and view == t.withdrawn:
+            t.withdrawn = None
             return self._settle(t)
         if t and self.phase is Phase.RELEASING and t.view and view == t.view.number:
             return self._end(t)
@@ -432,12 +519,12 @@ class RankMachine:
         """A slot holds its new expert."""
         self._now_ns = now_ns
         t, found = self._transaction, self.staging.buffers[buffer]
-        if not t or self.phase is not Phase.SETTLING or not found.order:
+        if not t or self.phase is not Phase.SETTLING or buffer not in t.unsettled or not found.order:
             return []
         copy = found.order.copy
         self.contents[copy.layer, copy.slot] = copy.expert
         self.since[copy.layer, copy.slot] = t.target.epoch
-        t.unsettled -= 1
+        t.unsettled.discard(buffer)
         if t.unsettled or not t.view:
             return []
         entered = self._enter("overwritten")
@@ -448,7 +535,8 @@ class RankMachine:
 
     def _end(self, t: _Transaction) -> list[Instruction]:
         entered = self._enter("readers_gone")
-        self._closed_txn = self._settled_txn = t.txn
+        self._settled_txn = t.txn
+        self._closed_txn = max(self._closed_txn, t.txn)
         self._transaction = None
         return [entered, Send(m.Settled(self.term, t.txn))]
 
@@ -457,10 +545,12 @@ class RankMachine:
     def _abort(self, txn: int) -> list[Instruction]:
         t = self._transaction
         if not t or t.txn != txn:
-            self._closed_txn = max(self._closed_txn, txn) if not t or txn < t.txn else self._closed_txn
-            return self._answer_closed(txn)
-        if self.phase not in (Phase.PREPARED, Phase.TRANSFERRING, Phase.VERIFIED, Phase.FAILED):
-            return []  # decided: whoever aborts it does not know yet
+            older = t is not None and t.txn < txn and not self._is_decided()  # superseded before this one came here
+            out = self._roll_back() if older else []
+            self._closed_txn = max(self._closed_txn, txn)
+            return [*out, *self._answer_closed(txn)]
+        if self._is_decided():
+            return []  # whoever aborts it does not know yet
         wasted = t.wasted_bytes + t.moved_bytes
         out = self._roll_back()
         quarantined = self.staging.count(BufferState.QUARANTINED)
@@ -478,7 +568,7 @@ class RankMachine:
                 self.staging.free(buffer)
         if t.view:
             out.append(Withdraw(t.view.number))
-        self._closed_txn = t.txn
+        self._closed_txn = max(self._closed_txn, t.txn)
         self._transaction = None
         return out
 

@@ -36,6 +36,8 @@ class Buffer:
     order: Order | None = None
     source: int | None = None
     """The rank that is read from."""
+    generation: int | None = None
+    """That rank's, where it is a peer."""
     view: int | None = None
     """Quarantined until nobody reads this view."""
 
@@ -45,13 +47,15 @@ class Staging:
 
     def __init__(self, count: int) -> None:
         self.buffers = [Buffer(number) for number in range(count)]
+        self._ended: set[tuple[int, int]] = set()
+        """Ranks and generations whose processes have ended: they write nowhere any more."""
 
-    def arm(self, order: Order, source: int) -> Buffer | None:
-        """A free buffer for a copy; None: there is none."""
+    def arm(self, order: Order, source: int, generation: int | None = None) -> Buffer | None:
+        """A free buffer for a copy from a rank, of that generation where it is a peer; None: there is none."""
         buffer = next((b for b in self.buffers if b.state is BufferState.FREE), None)
         if buffer:
             buffer.state, buffer.attempt = BufferState.ARMED, buffer.attempt + 1
-            buffer.order, buffer.source, buffer.view = order, source, None
+            buffer.order, buffer.source, buffer.generation, buffer.view = order, source, generation, None
         return buffer
 
     def find(self, number: int, attempt: int) -> Buffer | None:
@@ -62,10 +66,13 @@ class Staging:
     def quarantine(self, buffer: Buffer, view: int | None = None) -> None:
         """Give a copy up. With `view`, no read is under way, but somebody may read the buffer in that view."""
         buffer.state, buffer.view = BufferState.QUARANTINED, view
+        if view is None and (buffer.source, buffer.generation) in self._ended:
+            self.free(buffer)
 
     def free(self, buffer: Buffer) -> None:
         """Nobody writes into it or reads it any more."""
-        buffer.state, buffer.order, buffer.source, buffer.view = BufferState.FREE, None, None, None
+        buffer.state = BufferState.FREE
+        buffer.order = buffer.source = buffer.generation = buffer.view = None
 
     def free_of_view(self, view: int) -> None:
         """Nobody reads that view any more."""
@@ -73,10 +80,12 @@ class Staging:
             if buffer.state is BufferState.QUARANTINED and buffer.view == view:
                 self.free(buffer)
 
-    def free_of_peer(self, rank: int) -> None:
-        """The process that was read from has ended."""
+    def free_of_peer(self, rank: int, generation: int) -> None:
+        """The process that was read from has ended; an earlier one under the same rank may not have."""
+        self._ended.add((rank, generation))
         for buffer in self.buffers:
-            if buffer.state is BufferState.QUARANTINED and buffer.view is None and buffer.source == rank:
+            given_up = buffer.state is BufferState.QUARANTINED and buffer.view is None
+            if given_up and (buffer.source, buffer.generation) == (rank, generation):
                 self.free(buffer)
 
     def count(self, state: BufferState) -> int:

@@ -89,15 +89,14 @@ def _transports() -> dict[str, str]:
     }
 
 
-def transport(name: str) -> Callable[[str], Transport]:
-    """The transport of that name: call it with a name for this agent, unique among the peers. Raises EplbInputError."""
+def make_transport(kind: str, name: str) -> Transport:
+    """Make a transport; `kind` is `shm` or `nixl`, `name` this agent's, unique among peers. Raises EplbInputError."""
     from importlib import import_module
 
     known = _transports()
-    if name not in known:
-        raise EplbInputError(
-            "transport", f"no transport {name}{did_you_mean(name, known)}", f"There are: {', '.join(known)}."
-        )
-    module, attribute = known[name].split(":")
-    found: Callable[[str], Transport] = getattr(import_module(module), attribute)
-    return found
+    if kind not in known:
+        problem = f"no transport {kind}{did_you_mean(kind, known)}"
+        raise EplbInputError("transport", problem, f"There are: {', '.join(known)}.")
+    module, attribute = known[kind].split(":")
+    make: Callable[[str], Transport] = getattr(import_module(module), attribute)
+    return make(name)

@@ -1,0 +1,417 @@
+"""The coordinator as an engine uses it: counts in, placements out, and ranks that come and go meanwhile.
+
+One `Rebalancer` serves a model. It may live in any process, and needs no weights: the ranks' agents move them. Its
+thread runs the cluster (`cluster.py`); plans are made in another, so that heartbeats are heard while a policy thinks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from msgspec import Struct
+from numpy.typing import ArrayLike
+
+from windtunnel import clock
+from windtunnel.eplb.balance import balancedness, balancedness_weighted
+from windtunnel.eplb.cluster import Cluster, ClusterConfig, Evicted, Result
+from windtunnel.eplb.events import Event, EventLog
+from windtunnel.eplb.faults import FailAt, How
+from windtunnel.eplb.load import LoadWindow
+from windtunnel.eplb.metrics import EplbMetrics
+from windtunnel.eplb.placement import Placement
+from windtunnel.eplb.plan import Plan
+from windtunnel.eplb.policies import Budget, Constraints, Explanation, Load, Policy, Split, policy
+from windtunnel.eplb.recovery import RecoveryPolicy
+from windtunnel.eplb.routing import Routing
+from windtunnel.eplb.topology import Topology
+from windtunnel.eplb.transaction.instructions import Outcome
+from windtunnel.errors import CoordinatorUnreachable, EplbInputError, RebalanceAborted, WindtunnelError
+from windtunnel.units import NS_PER_S
+
+
+@dataclass(frozen=True)
+class RebalancerConfig:
+    """When to rebalance, and how."""
+
+    cluster: ClusterConfig = field(default_factory=ClusterConfig)
+    policy: str = "windtunnel"
+    split: Split = "even"
+    constraints: Constraints = field(default_factory=Constraints)
+    budget: Budget = field(default_factory=Budget)
+    recovery: RecoveryPolicy = field(default_factory=RecoveryPolicy)
+    window_steps: int | None = None
+    """Steps of load that are kept; None: as many as LoadWindow's default."""
+    decay: float | None = None
+    """Instead of a window: the weight of each step against the next one."""
+    interval_steps: int = 100
+    """`maybe_rebalance` looks at the load after as many steps."""
+    threshold: float = 0.95
+    """… and rebalances where balancedness is below this."""
+
+
+class RebalanceRecord(Struct, frozen=True):
+    """One rebalance, as it is kept."""
+
+    at_ns: int
+    policy: str
+    result: str
+    """`committed`, `aborted`, `nothing to do`, or `dry run`."""
+    reason: str
+    base_epoch: int
+    epoch: int
+    """What serves afterwards."""
+    balancedness_before: float | None
+    balancedness: float | None
+    """Predicted for the placement that serves afterwards, tokens split evenly."""
+    balancedness_weighted: float | None
+    copies: int
+    bytes_planned: int
+    bytes_moved: int
+    bytes_wasted: int
+    retries: int
+    steps: int
+    plan_s: float
+    total_s: float
+    stages_s: Mapping[str, float]
+    """Time in each stage of the transactions."""
+    stopped: Mapping[str, int]
+    """Why the policy stopped, and in how many layers."""
+
+
+class Rebalancer:
+    """Coordinates the ranks of one model. Use it as a context manager, or `start` and `close` it."""
+
+    def __init__(
+        self,
+        topology: Topology,
+        config: RebalancerConfig | None = None,
+        *,
+        on_publish: Callable[[Routing], None] | None = None,
+        on_evicted: Callable[[Evicted], None] | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        fail_at: FailAt | tuple[str, How] | None = None,
+    ) -> None:
+        """Prepare to coordinate. Callbacks run on the coordinator's thread and must be quick.
+
+        Raises EplbInputError, MissingExtra.
+        """
+        self.config = config or RebalancerConfig()
+        self.events = EventLog("coordinator", on_event)
+        self.records: list[RebalanceRecord] = []
+        self.metrics = EplbMetrics()
+        self._policy: Policy = policy(self.config.policy)
+        self._stages_ns: dict[str, int] = {}
+        self._window: LoadWindow | None = None
+        self._steps_seen = 0
+        self._running: Future[RebalanceRecord] | None = None
+        self._futures: set[Future[RebalanceRecord]] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        self._thread: threading.Thread | None = None
+        self._listening = threading.Event()
+        self._failure: BaseException | None = None
+        self._cluster = Cluster(
+            topology,
+            self.config.cluster,
+            self.config.recovery,
+            self.events,
+            self.metrics,
+            on_publish=on_publish,
+            on_evicted=on_evicted,
+            on_outcome=self._ended,
+            fail_at=fail_at,
+        )
+
+    # --- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> Rebalancer:
+        """Listen for ranks. Raises EplbInputError where the address can't be had."""
+        self._thread = threading.Thread(target=self._run, name="eplb-coordinator", daemon=True)
+        self._thread.start()
+        while not self._listening.wait(0.01):
+            if self._failure:
+                raise self._failure
+        return self
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Where ranks find it: host and port."""
+        assert self._cluster.address is not None
+        return self._cluster.address
+
+    def wait_ready(self, timeout_s: float = 60.0) -> None:
+        """Wait until the ranks are here, an epoch serves, and nothing is to be recovered."""
+        began_ns = clock.monotonic_ns()
+        ready = asyncio.run_coroutine_threadsafe(self._cluster.ready.wait(), self._require_loop())
+        try:
+            ready.result(timeout_s)
+        except TimeoutError:
+            here = sorted(self._cluster.members)
+            waited_s = (clock.monotonic_ns() - began_ns) / NS_PER_S
+            address = "{}:{}".format(*self.address)
+            raise CoordinatorUnreachable(address, waited_s, f"only ranks {here} have joined") from None
+
+    def close(self) -> None:
+        """Stop coordinating. The ranks serve on, and wait for another coordinator at this address."""
+        loop, thread = self._loop, self._thread
+        if loop is None or thread is None:
+            return
+        try:
+            loop.call_soon_threadsafe(self._cancel)
+        except RuntimeError:  # it has ended by itself
+            pass
+        thread.join()
+        self._thread = None
+
+    def __enter__(self) -> Rebalancer:
+        return self if self._thread else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # --- for the engine -------------------------------------------------------------------------------------------
+
+    @property
+    def table(self) -> Routing | None:
+        """What to route by now; None before the first epoch. Reading it takes no lock."""
+        return self._cluster.views.table
+
+    @contextmanager
+    def routing(self) -> Iterator[Routing]:
+        """Route by the newest epoch until the block ends; no slot that it names is overwritten meanwhile."""
+        with self._cluster.views.routing() as table:
+            yield table
+
+    @property
+    def live_ranks(self) -> list[int]:
+        """The ranks that are members."""
+        return sorted(self._cluster.members)
+
+    @property
+    def topology(self) -> Topology:
+        """The topology, with the members alive."""
+        return self._cluster.live_topology
+
+    @property
+    def window(self) -> LoadWindow | None:
+        """The load so far; None before the first `record`."""
+        return self._window
+
+    def record(self, *counts: ArrayLike) -> None:
+        """Add the tokens that each expert got in one step [layers, experts]; of several ranks, their sum.
+
+        Raises EplbInputError.
+        """
+        if self._window is None:
+            shape = np.shape(counts[0])
+            if len(shape) != 2:
+                raise EplbInputError("counts", f"{len(shape)} axes", "Its axes are [layers, experts].")
+            config = self.config
+            self._window = LoadWindow(shape[0], shape[1], window_steps=config.window_steps, decay=config.decay)
+        self._window.add(*counts)
+        self._steps_seen += 1
+
+    def maybe_rebalance(self) -> Future[RebalanceRecord] | None:
+        """Begin to rebalance where it is due: every `interval_steps`, below `threshold`. Doesn't wait.
+
+        None: it is not due, or one is under way.
+        """
+        if self._steps_seen < self.config.interval_steps or (self._running and not self._running.done()):
+            return None
+        self._steps_seen = 0
+        table, window = self.table, self._window
+        if table is None or window is None:
+            return None
+        now = float(balancedness(window.mean, table.placement))
+        self.metrics.set_balancedness(now)
+        return self.submit() if now < self.config.threshold else None
+
+    def rebalance(self, target: Placement | None = None, *, dry_run: bool = False) -> RebalanceRecord:
+        """Rebalance now and wait for the end: to `target`, or to what the policy says.
+
+        A rebalance that is rolled back is no error: the record says so. Raises EplbInputError, TooFewSlots.
+        """
+        return self.submit(target, dry_run=dry_run).result()
+
+    def submit(self, target: Placement | None = None, *, dry_run: bool = False) -> Future[RebalanceRecord]:
+        """As `rebalance`, without waiting."""
+        self._running = self._order(lambda: self._rebalance(target, self._cluster.live_topology, dry_run))
+        return self._running
+
+    def remove_rank(self, rank: int) -> RebalanceRecord:
+        """Move a rank's experts elsewhere, then let it go. Raises EplbInputError, TooFewSlots, RebalanceAborted."""
+
+        async def leave() -> RebalanceRecord:
+            if rank not in self._cluster.members:
+                raise EplbInputError("rank", f"rank {rank} is no member", f"There are {self.live_ranks}.")
+            record = await self._rebalance(None, self._cluster.live_topology.without([rank]), False)
+            if record.result == "aborted":
+                raise RebalanceAborted(record.base_epoch + 1, record.epoch, "removal", record.reason)
+            self._cluster.evict(rank, "it was removed")
+            return record
+
+        return self._order(leave).result()
+
+    # --- a rebalance ----------------------------------------------------------------------------------------------
+
+    def _order(self, work: Callable[[], Awaitable[RebalanceRecord]]) -> Future[RebalanceRecord]:
+        loop = self._require_loop()
+        future: Future[RebalanceRecord] = Future()
+        self._futures.add(future)
+        future.add_done_callback(self._futures.discard)
+        loop.call_soon_threadsafe(self._cluster.submit, lambda: self._work(future, work))
+        return future
+
+    async def _work(self, future: Future[RebalanceRecord], work: Callable[[], Awaitable[RebalanceRecord]]) -> None:
+        try:
+            record = await work()
+        except WindtunnelError as error:
+            self.events.add("rebalance refused", reason=str(error))
+            future.set_exception(error)
+        except Exception as error:
+            future.set_exception(error)
+        else:
+            future.set_result(record)
+
+    async def _rebalance(self, target: Placement | None, topology: Topology, dry_run: bool) -> RebalanceRecord:
+        cluster = self._cluster
+        began_ns = clock.monotonic_ns()
+        self._stages_ns = {}
+        base = cluster.committed
+        while True:
+            members = set(cluster.members)
+            planned = await asyncio.to_thread(self._plan, target, topology, base)
+            if members == set(cluster.members) and base is cluster.committed:
+                break
+            base, topology = cluster.committed, _without_lost(topology, cluster.live_topology)
+        placement, explanation, plan = planned
+        plan_s = (clock.monotonic_ns() - began_ns) / NS_PER_S
+        if dry_run or not plan.steps:
+            result, kind = Result(True), "dry run" if dry_run else "nothing to do"
+        else:
+            self.events.add("rebalancing", base=base.epoch, copies=_num_copies(plan), steps=len(plan.steps))
+            result = await cluster.execute(plan)
+            kind = "committed" if result.committed else "aborted"
+        record = self._record(kind, result, base, placement if dry_run else cluster.committed, explanation, plan)
+        total_s = (clock.monotonic_ns() - began_ns) / NS_PER_S
+        record = _timed(record, began_ns, plan_s, total_s, self._stages_ns)
+        self.records.append(record)
+        self.events.add("rebalanced", result=record.result, epoch=record.epoch, reason=record.reason)
+        self.metrics.observe_rebalance(record)
+        return record
+
+    def _plan(
+        self, target: Placement | None, topology: Topology, base: Placement
+    ) -> tuple[Placement, Explanation | None, Plan]:
+        explanation = None
+        if target is None:
+            window = self._window or LoadWindow.of(np.zeros((base.num_layers, base.num_experts)))
+            target, explanation = self._placed(window, topology, base)
+        return target, explanation, self._cluster.plan_for(target)
+
+    def _placed(self, window: Load, topology: Topology, base: Placement) -> tuple[Placement, Explanation]:
+        budget = self.config.budget
+        if budget.expert_bytes is None:
+            budget = replace(budget, expert_bytes=max(self._cluster.group_bytes))
+        placement, explanation = self._policy(window, topology, base, self.config.constraints, budget)
+        if self.config.split == "weighted":
+            from windtunnel.eplb.policies.split import split_tokens
+
+            placement = split_tokens(window.mean, placement)
+        return placement, explanation
+
+    def _record(
+        self,
+        kind: str,
+        result: Result,
+        base: Placement,
+        serving: Placement,
+        explanation: Explanation | None,
+        plan: Plan,
+    ) -> RebalanceRecord:
+        mean = self._window.mean if self._window else None
+        return RebalanceRecord(
+            at_ns=0,
+            policy=self.config.policy if explanation else "given",
+            result=kind,
+            reason=result.reason,
+            base_epoch=base.epoch,
+            epoch=self._cluster.committed.epoch,
+            balancedness_before=None if mean is None else float(balancedness(mean, base)),
+            balancedness=None if mean is None else float(balancedness(mean, serving)),
+            balancedness_weighted=None if mean is None else float(balancedness_weighted(mean, serving)),
+            copies=_num_copies(plan),
+            bytes_planned=plan.num_bytes,
+            bytes_moved=sum(outcome.moved_bytes for outcome in result.outcomes if outcome.committed),
+            bytes_wasted=sum(outcome.wasted_bytes for outcome in result.outcomes),
+            retries=sum(outcome.retries for outcome in result.outcomes),
+            steps=len(plan.steps),
+            plan_s=0,
+            total_s=0,
+            stages_s={},
+            stopped=dict(explanation.stopped) if explanation else {},
+        )
+
+    # --- what the cluster tells -----------------------------------------------------------------------------------
+
+    def _ended(self, outcome: Outcome, stages_ns: dict[str, int]) -> None:
+        for stage, spent_ns in stages_ns.items():
+            self._stages_ns[stage] = self._stages_ns.get(stage, 0) + spent_ns
+
+    # --- the thread -----------------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._main())
+        except BaseException as error:
+            self._failure = error
+        for future in list(self._futures):
+            serving = self._cluster.committed.epoch if self._cluster.coordinator else 0
+            reason = str(self._failure) if self._failure else "the coordinator was closed"
+            future.set_exception(RebalanceAborted(serving + 1, serving, "closing", reason))
+
+    async def _main(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._task = asyncio.create_task(self._cluster.run())
+        while self._cluster.address is None and not self._task.done():
+            await asyncio.sleep(0.001)
+        if self._cluster.address is not None:
+            self._listening.set()
+        try:
+            await self._task
+        except asyncio.CancelledError:
+            pass
+
+    def _cancel(self) -> None:
+        if self._task:
+            self._task.cancel()
+
+    def _require_loop(self) -> asyncio.AbstractEventLoop:
+        if self._failure:
+            raise self._failure
+        if self._loop is None:
+            raise EplbInputError("rebalancer", "it was not started", "Call start, or use it in a with statement.")
+        return self._loop
+
+
+def _without_lost(topology: Topology, live: Topology) -> Topology:
+    return replace(topology, live=tuple(a and b for a, b in zip(topology.live, live.live, strict=True)))
+
+
+def _num_copies(plan: Plan) -> int:
+    return sum(len(step.copies) for step in plan.steps)
+
+
+def _timed(
+    record: RebalanceRecord, at_ns: int, plan_s: float, total_s: float, stages_ns: dict[str, int]
+) -> RebalanceRecord:
+    from msgspec.structs import replace as changed
+
+    stages_s = {stage: spent / NS_PER_S for stage, spent in stages_ns.items()}
+    return changed(record, at_ns=at_ns, plan_s=plan_s, total_s=total_s, stages_s=stages_s)

@@ -1,0 +1,157 @@
+"""Ranks that die one after the other, all at once, or with the only copy of an expert; and ranks that don't belong."""
+
+from __future__ import annotations
+
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.eplb.live.actor import Model
+from tests.eplb.live.fleet import Actor, Fleet
+
+
+def test_two_ranks_that_die_at_once_are_evicted_and_what_both_held_is_restored() -> None:
+    with Fleet(Model(slots_per_rank=(6, 4, 4))) as fleet:
+        fleet.kill(1)
+        fleet.kill(2)
+        fleet.settled({0})
+        assert fleet.ranks[0].ask("state")["weight_reads"] == 0, "rank 0 holds all experts itself"
+
+
+def test_an_expert_whose_last_replica_died_is_restored_from_the_checkpoint() -> None:
+    with Fleet(Model(experts=8)) as fleet:
+        fleet.kill(1)
+        fleet.settled({0, 2})
+        assert sum(fleet.ranks[rank].ask("state")["weight_reads"] for rank in (0, 2)) >= fleet.model.layers
+
+
+def test_an_expert_that_can_not_be_restored_is_named_before_a_token_is_routed_to_it() -> None:
+    with Fleet(Model(experts=8), ranks={rank: {"weights": False} for rank in range(3)}) as fleet:
+        fleet.kill(1)
+        fleet.until(lambda: bool(fleet.state()["missing"]), "experts are missing")
+        layer, expert = fleet.state()["missing"][0]
+        fleet.until(
+            lambda: fleet.ranks[0].ask(("route", layer, expert)) == f"ExpertLost {layer} {expert}", "it is named"
+        )
+        fleet.check(0)
+        fleet.ranks[1].end()
+        fleet.start_rank(1)
+        fleet.await_ranks(1)
+        fleet.settled({0, 1, 2})
+
+
+def test_a_rank_that_comes_back_with_its_experts_brings_them_in_without_a_byte_moving() -> None:
+    with Fleet() as fleet:
+        fleet.kill(1)
+        fleet.settled({0, 2})
+        reads = [fleet.ranks[rank].ask("state")["weight_reads"] for rank in (0, 2)]
+        fleet.ranks[1].end()
+        fleet.start_rank(1)
+        fleet.await_ranks(1)
+        fleet.settled({0, 1, 2})
+        assert (fleet.state()["slots"][:, 1] >= 0).all()
+        assert [fleet.ranks[rank].ask("state")["weight_reads"] for rank in (0, 2)] == reads
+        assert fleet.ranks[1].ask("state")["weight_reads"] == 0
+
+
+def test_all_ranks_may_die_and_come_back() -> None:
+    with Fleet() as fleet:
+        for rank in (0, 1, 2):
+            fleet.kill(rank)
+        fleet.until(lambda: fleet.state()["live"] == [], "all are evicted")
+        for rank in (0, 1, 2):
+            fleet.ranks[rank].end()
+            fleet.start_rank(rank)
+        fleet.await_ranks(0, 1, 2)
+        fleet.settled({0, 1, 2})
+        assert fleet.ask(("rebalance", 1))["result"] == "committed"
+
+
+def test_a_rank_that_dies_while_another_is_being_evicted_is_evicted_too() -> None:
+    fails: dict[str, Any] = {"fail_at": ("serving+prepare_without_copies", "kill", 2)}
+    with Fleet(Model(slots_per_rank=(6, 4, 4)), ranks={2: fails}) as fleet:
+        fleet.kill(1)
+        fleet.settled({0})
+
+
+def test_a_coordinator_and_a_rank_may_die_together() -> None:
+    with Fleet() as fleet:
+        assert fleet.coordinator
+        fleet.coordinator.pipe.send(("rebalance", 3))
+        fleet.kill(1)
+        fleet.coordinator.signal(signal.SIGKILL)
+        fleet.coordinator.end()
+        fleet.start_coordinator()
+        fleet.ask("ready")
+        fleet.settled({0, 2})
+
+
+def test_a_reader_that_takes_long_holds_retirement_up_and_is_never_read_over() -> None:
+    with Fleet() as fleet:
+        pinned = fleet.ranks[0]
+        pinned.pipe.send("pin")
+        epoch = pinned.hear()
+        fleet.ask(("begin", 3))
+        fleet.until(
+            lambda: any(
+                what == "entered" and facts["transition"] == "transferring+all_verified"
+                for _, what, facts in fleet.state()["events"]
+            ),
+            "the next epoch is decided",
+        )
+        assert fleet.state()["epoch"] == epoch + 1
+        assert not fleet.state()["idle"]
+        pinned.pipe.send("go on")
+        assert pinned.hear()
+        fleet.settled({0, 1, 2})
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"token": "guessed"}, "its token is not the coordinator's"),
+        ({"as_rank": 7}, "the topology has ranks 0 to 2"),
+        ({"model": Model(slots_per_rank=(4, 5, 4))}, "it has 5 slots; the topology says 4"),
+        ({"model": Model(floats=128)}, "group_bytes"),
+        ({"model": Model(experts=5)}, "num_experts"),
+        ({"scale": 2.0}, "has other bytes than on the other ranks"),
+    ],
+)
+def test_a_process_that_does_not_belong_is_refused_with_the_reason_and_harms_nobody(
+    options: dict[str, Any], says: str
+) -> None:
+    with Fleet() as fleet:
+        fleet.kill(1)
+        fleet.settled({0, 2})
+        stranger = fleet.stranger(1, **options)
+        heard = stranger.hear()
+        assert heard["error"] == "RankRefused"
+        assert says in heard["message"]
+        stranger.end()
+        fleet.settled({0, 2})
+
+
+def test_counts_that_are_recorded_become_metrics_and_a_record() -> None:
+    with Fleet() as fleet:
+        counts = np.ones((fleet.model.layers, fleet.model.experts))
+        counts[:, 0] = 20
+        fleet.ask(("record", counts))
+        assert fleet.ask("plan") == "committed"
+        fleet.kill(1)
+        fleet.settled({0, 2})
+        metrics = fleet.ask("metrics").decode()
+        for name in ("balancedness", "bytes_moved", "evictions", "joins", "quarantined_bytes", "min_live_replicas"):
+            assert name in metrics, metrics
+
+
+def test_another_process_for_a_rank_takes_its_place() -> None:
+    """An orchestrator that starts a rank again knows better than a connection that is still open."""
+    with Fleet() as fleet:
+        former: Actor = fleet.ranks[1]
+        fleet.start_rank(1, empty=True)
+        fleet.await_ranks(1)
+        fleet.until(lambda: former.ask("state")["evictions"] != [], "the former one knows")
+        former.end()
+        fleet.settled({0, 1, 2})
