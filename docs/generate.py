@@ -13,13 +13,15 @@ from itertools import groupby
 from pathlib import Path
 from typing import get_args
 
-from windtunnel.cli import bench_serve, runs
+from transaction_diagram import with_diagrams
+from windtunnel.cli import bench_serve, eplb_plan, eplb_replay, runs
 from windtunnel.cli.flags import GROUPS, Flag
 from windtunnel.cli.main import _EXIT_CODES, COMMANDS
 from windtunnel.cli.parser import CommandParser
 from windtunnel.cli.values import SWITCH
 from windtunnel.clock import ClockPair
 from windtunnel.engine.paced.config import FAULTS, KEYS
+from windtunnel.eplb.metrics import METRICS as EPLB
 from windtunnel.errors import WindtunnelError, classes
 from windtunnel.loadgen import journal
 from windtunnel.loadgen.config import OutputConfig
@@ -32,7 +34,6 @@ from windtunnel.measure.run import RampUp, RunEnd, RunFacts
 from windtunnel.measure.validity import Instrument, Invalid, Spread
 from windtunnel.report import result
 
-FOLDER = Path(__file__).parent / "reference"
 _MADE = "<!-- Made by docs/generate.py from the code. Change it there. -->"
 _HELP_COLUMNS = "100"
 
@@ -96,7 +97,8 @@ def commands_page() -> str:
     lines = ["# Commands", _MADE]
     lines.append(_table(["command", ""], [[_code(f"windtunnel {n}"), c.summary] for n, c in COMMANDS.items()]))
     lines += ["## windtunnel bench serve", *_serve_flags(bench_serve.parser())]
-    for parser in (runs.list_parser(), runs.show_parser(), runs.recover_parser(), runs.rm_parser()):
+    plain = (eplb_plan.parser(), eplb_replay.parser())
+    for parser in (*plain, runs.list_parser(), runs.show_parser(), runs.recover_parser(), runs.rm_parser()):
         lines += [f"## {parser.prog}", f"```text\n{parser.format_help()}```"]
     lines += ["## exit codes", f"```text\n{_EXIT_CODES}\n```"]
     return _page(lines)
@@ -135,6 +137,7 @@ def metrics_page() -> str:
     rows = [
         [_code(m.key), m.header, _code(m.formula), f"{m.unit} per {m.per}", m.better, m.doc] for m in METRICS.values()
     ]
+    exported = [[_code(m.name), m.kind, m.label and _code(m.label), m.doc] for m in EPLB]
     rates = [[_code(r.key), r.label, _code(r.formula), r.unit, r.better, r.doc] for r in RATES.values()]
     return _page(
         [
@@ -147,6 +150,9 @@ def metrics_page() -> str:
             _table(["key", "name", "formula", "unit", "better", ""], rows),
             "## Of a run",
             _table(["key", "name", "formula", "unit", "better", ""], rates),
+            "## Of eplb, for Prometheus",
+            "What `Rebalancer.metrics` exports; a gauge that is not known yet is left out.",
+            _table(["metric", "kind", "label", ""], exported),
         ]
     )
 
@@ -326,32 +332,39 @@ def _page(parts: Iterable[str]) -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def architecture_page() -> str:
+    """The page as it is, its diagrams made anew."""
+    return with_diagrams((DOCS / "architecture.md").read_text("utf-8"))
+
+
+DOCS = Path(__file__).parent
 PAGES: dict[str, Callable[[], str]] = {
-    "commands.md": commands_page,
-    "embedded.md": embedded_page,
-    "errors.md": errors_page,
-    "files.md": files_page,
-    "metrics.md": metrics_page,
+    "architecture.md": architecture_page,
+    "reference/commands.md": commands_page,
+    "reference/embedded.md": embedded_page,
+    "reference/errors.md": errors_page,
+    "reference/files.md": files_page,
+    "reference/metrics.md": metrics_page,
 }
 
 
-def stale_pages(folder: Path) -> list[Path]:
-    """The pages in `folder` that are not what the code says."""
-    paths = {folder / name: make for name, make in PAGES.items()}
-    return [path for path, make in paths.items() if not path.is_file() or path.read_text("utf-8") != make()]
+def stale_pages() -> dict[Path, str]:
+    """The pages that are not what the code says, and what they should be."""
+    pages = {DOCS / name: make() for name, make in PAGES.items()}
+    return {path: text for path, text in pages.items() if not path.is_file() or path.read_text("utf-8") != text}
 
 
 def main(arguments: Sequence[str]) -> int:
     """Write the stale pages, or with `--check` only name them; 1 where there are any."""
     os.environ["COLUMNS"] = _HELP_COLUMNS
-    stale = stale_pages(FOLDER)
+    stale = stale_pages()
     if arguments == ["--check"]:
         for path in stale:
             print(f"{path} is stale: run docs/generate.py", file=sys.stderr)
         return 1 if stale else 0
-    FOLDER.mkdir(exist_ok=True)
-    for path in stale:
-        path.write_text(PAGES[path.name](), "utf-8")
+    for path, text in stale.items():
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, "utf-8")
         print(f"wrote {path}")
     return 0
 

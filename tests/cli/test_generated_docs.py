@@ -10,6 +10,7 @@ import pytest
 
 from windtunnel.cli.flags import SERVE_FLAGS
 from windtunnel.engine.paced.config import FAULTS, KEYS
+from windtunnel.eplb.transaction.table import TRANSITIONS
 from windtunnel.errors import ConnectFailed, HttpStatus, WindtunnelError, classes, from_facts
 from windtunnel.loadgen.config import OutputConfig
 from windtunnel.loadgen.journal import Header
@@ -28,8 +29,8 @@ def generate(docs: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture
 def copy(tmp_path: Path) -> Path:
-    (tmp_path / "reference").mkdir()
-    shutil.copy(DOCS / "generate.py", tmp_path)
+    for name in ("generate.py", "transaction_diagram.py", "architecture.md"):
+        shutil.copy(DOCS / name, tmp_path)
     return tmp_path
 
 
@@ -64,6 +65,18 @@ def test_the_reference_has_every_key_of_the_embedded_target_and_every_field_of_t
     structs = (Header, RunFacts, OutputConfig, Record, RunEnd, Cause, Invalid, Instrument)
     assert all(f"| `{name}` |" in files for struct in structs for name in struct.__struct_fields__)
     assert "| `scheduled_ns` | `int` |  | When it was due." in files
+
+
+def test_the_diagrams_have_every_transition_and_a_stale_one_is_named(copy: Path) -> None:
+    page = copy / "architecture.md"
+    current = page.read_text()
+    for transition in TRANSITIONS:
+        arrow = f"{transition.source} --> {transition.target}: ".replace("rolling back", "rolling_back")
+        assert any(arrow in line and transition.trigger in line for line in current.splitlines()), transition
+    page.write_text(current.replace("serving --> prepared", "serving --> verified"))
+    assert "architecture.md is stale" in generate(copy, "--check").stderr
+    generate(copy)
+    assert page.read_text() == current
 
 
 def test_the_reference_has_every_case_of_an_error(copy: Path) -> None:
