@@ -38,24 +38,30 @@ def named(transition: Transition) -> str:
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("transition", FORWARD, ids=named)
-def test_a_rank_that_fails_on_the_way_to_a_new_epoch_is_survived(transition: Transition, how: str) -> None:
+def test_a_rank_that_fails_on_the_way_to_a_new_epoch_is_survived(
+    transition: Transition, how: str, transport: str
+) -> None:
     occurrence = 2 if transition.name in IN_ANY_TRANSACTION else 1
-    with Fleet(ranks={VICTIM: {"fail_at": (transition.name, how, occurrence)}}) as fleet:
+    with Fleet(Model(transport=transport), ranks={VICTIM: {"fail_at": (transition.name, how, occurrence)}}) as fleet:
         fleet.ask(("begin", 3))
         _survived(fleet, how)
 
 
 @pytest.mark.parametrize("how", HOW)
-def test_a_rank_that_fails_where_it_has_nothing_to_copy_is_survived(how: str) -> None:
-    with Fleet(ranks={VICTIM: {"fail_at": ("serving+prepare_without_copies", how, 1)}}, ready=False) as fleet:
+def test_a_rank_that_fails_where_it_has_nothing_to_copy_is_survived(how: str, transport: str) -> None:
+    with Fleet(
+        Model(transport=transport), ranks={VICTIM: {"fail_at": ("serving+prepare_without_copies", how, 1)}}, ready=False
+    ) as fleet:
         fleet.await_ranks(0, 2)
         _survived(fleet, how, said_joined=False)
 
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("transition", FAILURES, ids=named)
-def test_a_rank_that_fails_as_it_votes_no_is_survived(transition: Transition, how: str) -> None:
-    with Fleet(ranks={VICTIM: {"fail_at": (transition.name, how, 1), "broken": True}}) as fleet:
+def test_a_rank_that_fails_as_it_votes_no_is_survived(transition: Transition, how: str, transport: str) -> None:
+    with Fleet(
+        Model(transport=transport), ranks={VICTIM: {"fail_at": (transition.name, how, 1), "broken": True}}
+    ) as fleet:
         if transition.trigger == "disagree":  # somebody is to read from it an expert that it doesn't have
             copies: list[Any] = [(0, 5, 0, 0, [(VICTIM, 0)])]
         else:
@@ -67,7 +73,7 @@ def test_a_rank_that_fails_as_it_votes_no_is_survived(transition: Transition, ho
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("transition", ABORTS, ids=named)
-def test_a_rank_that_fails_while_rolling_back_is_survived(transition: Transition, how: str) -> None:
+def test_a_rank_that_fails_while_rolling_back_is_survived(transition: Transition, how: str, transport: str) -> None:
     """Another rank makes the transaction fail when the victim has come as far as the transition asks."""
     mine: dict[str, Any] = {"fail_at": (transition.name, how, 1)}
     to_victim = (0, 0, VICTIM, 0, [(0, 0)])
@@ -86,17 +92,22 @@ def test_a_rank_that_fails_while_rolling_back_is_survived(transition: Transition
             mine["broken"] = True
             copies = [(0, 0, VICTIM, 0, [(WEIGHT_SOURCE, -1)])]
             other = {}
-    with Fleet(ranks={VICTIM: mine, 2: other}) as fleet:
+    with Fleet(Model(transport=transport), ranks={VICTIM: mine, 2: other}) as fleet:
         assert not fleet.ask(("order", copies))["committed"]
         fleet.ranks[2].ask(("weights", 0.0, False))
         _survived(fleet, how)
 
 
 @pytest.mark.parametrize("transition", [t for t in COORDINATOR if t.trigger not in ("finish", "roll_back")], ids=named)
-def test_a_coordinator_that_dies_is_succeeded(transition: Transition) -> None:
+def test_a_coordinator_that_dies_is_succeeded(transition: Transition, transport: str) -> None:
     occurrence = 2 if transition.name in IN_ANY_TRANSACTION_OF_THE_COORDINATOR else 1
     ranks: dict[int, dict[str, Any]] = {VICTIM: {"broken": True}} if transition in ROLLING_BACK else {}
-    with Fleet(ranks=ranks, coordinator={"fail_at": (transition.name, "kill", occurrence)}, ready=False) as fleet:
+    with Fleet(
+        Model(transport=transport),
+        ranks=ranks,
+        coordinator={"fail_at": (transition.name, "kill", occurrence)},
+        ready=False,
+    ) as fleet:
         fleet.await_ranks(0, 1, 2)
         try:
             fleet.ask("ready")
@@ -110,10 +121,10 @@ def test_a_coordinator_that_dies_is_succeeded(transition: Transition) -> None:
 
 
 @pytest.mark.parametrize("transition", [t for t in COORDINATOR if t.trigger in ("finish", "roll_back")], ids=named)
-def test_a_successor_that_dies_as_it_takes_over_is_succeeded(transition: Transition) -> None:
+def test_a_successor_that_dies_as_it_takes_over_is_succeeded(transition: Transition, transport: str) -> None:
     first = "transferring+all_verified" if transition.trigger == "roll_back" else "publishing+all_drained"
     occurrence = 1 if transition.trigger == "roll_back" else 2
-    with Fleet(coordinator={"fail_at": (first, "kill", occurrence)}) as fleet:
+    with Fleet(Model(transport=transport), coordinator={"fail_at": (first, "kill", occurrence)}) as fleet:
         with pytest.raises(EOFError):
             fleet.ask(("rebalance", 3))
         assert fleet.coordinator
@@ -125,11 +136,16 @@ def test_a_successor_that_dies_as_it_takes_over_is_succeeded(transition: Transit
 
 
 @pytest.mark.parametrize("transition", [t for t in COORDINATOR if t.trigger not in ("finish", "roll_back")], ids=named)
-def test_a_coordinator_that_hangs_is_no_loss_to_readers_and_goes_on(transition: Transition) -> None:
+def test_a_coordinator_that_hangs_is_no_loss_to_readers_and_goes_on(transition: Transition, transport: str) -> None:
     """The ranks serve on meanwhile; when it goes on it makes no more of the pause than that ranks seem to have hung."""
     occurrence = 2 if transition.name in IN_ANY_TRANSACTION_OF_THE_COORDINATOR else 1
     ranks: dict[int, dict[str, Any]] = {VICTIM: {"broken": True}} if transition in ROLLING_BACK else {}
-    with Fleet(ranks=ranks, coordinator={"fail_at": (transition.name, "hang", occurrence)}, ready=False) as fleet:
+    with Fleet(
+        Model(transport=transport),
+        ranks=ranks,
+        coordinator={"fail_at": (transition.name, "hang", occurrence)},
+        ready=False,
+    ) as fleet:
         fleet.await_ranks(0, 1, 2)
         assert fleet.coordinator
         fleet.coordinator.pipe.send("ready")
