@@ -40,6 +40,8 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "bench serve": Command("benchmark an endpoint under load", "windtunnel.cli.bench_serve"),
+    "eplb plan": Command("plan where experts should live, for a recorded load", "windtunnel.cli.eplb_plan"),
+    "eplb replay": Command("put a recorded load through policies, side by side", "windtunnel.cli.eplb_replay"),
     "runs list": Command("list the runs that are kept", "windtunnel.cli.runs", "run_list"),
     "runs show": Command("show a run", "windtunnel.cli.runs", "run_show"),
     "runs recover": Command("report a run that was cut off", "windtunnel.cli.runs", "run_recover"),
