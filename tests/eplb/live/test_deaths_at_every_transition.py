@@ -120,8 +120,9 @@ def test_a_coordinator_that_dies_is_succeeded(transition: Transition, transport:
         _succeed(fleet)
 
 
+@pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("transition", [t for t in COORDINATOR if t.trigger in ("finish", "roll_back")], ids=named)
-def test_a_successor_that_dies_as_it_takes_over_is_succeeded(transition: Transition, transport: str) -> None:
+def test_a_successor_that_fails_as_it_takes_over_is_survived(transition: Transition, how: str, transport: str) -> None:
     first = "transferring+all_verified" if transition.trigger == "roll_back" else "publishing+all_drained"
     occurrence = 1 if transition.trigger == "roll_back" else 2
     with Fleet(Model(transport=transport), coordinator={"fail_at": (first, "kill", occurrence)}) as fleet:
@@ -129,10 +130,19 @@ def test_a_successor_that_dies_as_it_takes_over_is_succeeded(transition: Transit
             fleet.ask(("rebalance", 3))
         assert fleet.coordinator
         fleet.coordinator.end()
-        fleet.start_coordinator(fail_at=(transition.name, "kill", 1))
-        with pytest.raises((EOFError, BrokenPipeError)):
-            fleet.ask("ready")
-        _succeed(fleet)
+        fleet.start_coordinator(fail_at=(transition.name, how, 1))
+        if how == "kill":
+            with pytest.raises((EOFError, BrokenPipeError)):
+                fleet.ask("ready")
+            _succeed(fleet)
+            return
+        fleet.coordinator.pipe.send("ready")
+        fleet.until(lambda: fleet.coordinator is not None and is_stopped(fleet.coordinator.pid), "it hangs")
+        for rank in (0, 1, 2):
+            fleet.check(rank)
+        fleet.coordinator.signal(signal.SIGCONT)
+        assert fleet.coordinator.hear()
+        fleet.settled({0, 1, 2})
 
 
 @pytest.mark.parametrize("transition", [t for t in COORDINATOR if t.trigger not in ("finish", "roll_back")], ids=named)
