@@ -73,10 +73,12 @@ def test_a_plan_goes_on_from_the_placement_before_it(folder: Path, capsys: pytes
     found = planned(capsys, line)
     with np.load(folder / "new.npz") as archive:
         after = archive["placement"]
-    new = sum(len(set(after[i, r].tolist()) - set(in_order[i, r].tolist())) for i in range(LAYERS) for r in range(4))
+    new = sum(len(set(after[i, r].tolist()) - {-1, *in_order[i, r].tolist()}) for i in range(LAYERS) for r in range(4))
     assert (found["copies"], found["moved_ratio"]) == (new, pytest.approx(new / 72))
     assert 0 < found["moved_ratio"] <= 0.25
     assert found["moved_bytes"] == new * 2**21 and found["most_rank_bytes"] <= found["moved_bytes"]
+    assert sum(link["num_bytes"] for link in found["links"]) == found["moved_bytes"]
+    assert found["busiest_link"][2] == found["links"][0]["num_bytes"] and found["estimated_s"] > 0
     assert found["balancedness"] > found["before"]["balancedness"]
     assert found["epoch"] == 1
 

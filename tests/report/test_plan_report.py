@@ -16,7 +16,7 @@ FACTS = PlanFacts(
     node_crossing_ratio=(0.5, 0.25),
     min_replicas=(1, 2),
     lost_with_a_rank=((1.5, 2), (0.0, 0)),
-    moved=Moved(3, 0.25, 3 << 30, 2 << 30, 0),
+    moved=Moved(3, 0.25, 3 << 30, 2 << 30, 0.125, (0, 1, 2 << 30), 0),
     stopped={"tolerance": 1, "budget": 1},
     plan_s=0.0125,
     saved="p.npz",
@@ -35,6 +35,7 @@ def test_a_plan_is_told_line_by_line() -> None:
         "experts that die with one rank         1.50     0.00\n"
         "\n"
         "moves       3 copies between ranks, 25.0% of all slots; 3.0 GiB, at most 2.0 GiB into a rank\n"
+        "takes       about 125 ms on the wires; the busiest link, 0 → 1, carries 2.0 GiB\n"
         "ended by    tolerance (1 layers), budget (1 layers)\n"
         "policy      windtunnel, in 12.5 ms\n"
         "saved       p.npz\n"
@@ -66,7 +67,7 @@ def test_what_got_better_and_what_got_worse_is_told_apart(after: float, style: s
 
 
 def test_experts_that_have_to_be_restored_are_a_warning() -> None:
-    lines = plan_lines(FACTS._replace(moved=Moved(3, 0.25, None, None, 1200)))
+    lines = plan_lines(FACTS._replace(moved=Moved(3, 0.25, None, None, None, None, 1200)))
     (line,) = [line for line in lines if line.text.startswith("restored")]
     assert "1,200 experts that no live rank holds" in line.text and line.style == "warn"
 

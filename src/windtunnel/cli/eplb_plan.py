@@ -61,7 +61,7 @@ _FLAGS = (
     Flag("--json", OUTPUT, SWITCH, False, "Print JSON.", OURS),
 )  # fmt: skip
 
-_MOVED_KEYS = ("copies", "moved_ratio", "moved_bytes", "most_rank_bytes", "restored")
+_MOVED_KEYS = ("copies", "moved_ratio", "moved_bytes", "most_rank_bytes", "estimated_s", "busiest_link", "restored")
 """In JSON, the fields of `report.plan.Moved`."""
 
 
@@ -98,7 +98,7 @@ def _plan(values: argparse.Namespace) -> None:
     prove_writable("--output", values.output, values.load)
     window, committed = LoadWindow.of(load), survivors(previous, topology)
     warm_up(planner, window, topology, committed)
-    found = planned(planner, window, topology, committed)
+    found = planned(planner, window, topology, committed, values.expert_bytes)
     if values.output is not None:
         write_placement(Path(values.output), found.placement)
     if values.json:
@@ -119,6 +119,7 @@ def _document(found: Planned, values: argparse.Namespace, topology: Topology, st
         **asdict(found.after),
         "before": None if found.before is None else asdict(found.before),
         **(dict.fromkeys(_MOVED_KEYS) if moved is None else dict(zip(_MOVED_KEYS, moved, strict=True))),
+        "links": None if found.transfers is None else [link._asdict() for link in found.transfers.links],
         "stopped": dict(found.explanation.stopped),
         "plan_s": found.plan_ns / NS_PER_S,
         "steps": steps,
@@ -158,15 +159,20 @@ def _facts(found: Planned, values: argparse.Namespace, title: str) -> PlanFacts:
 
 
 def _moved(found: Planned, expert_bytes: int | None) -> Moved | None:
+    from windtunnel.eplb.plan import WEIGHT_SOURCE
     from windtunnel.report.plan import Moved
 
-    if found.arrivals is None or found.moved_ratio is None:
+    if found.arrivals is None or found.moved_ratio is None or found.transfers is None:
         return None
+    between_ranks = [link for link in found.transfers.links if link.source != WEIGHT_SOURCE]
+    busiest = (between_ranks[0].source, between_ranks[0].target, between_ranks[0].num_bytes) if between_ranks else None
     copies, most = int(found.arrivals.sum()), int(found.arrivals.max())
     return Moved(
         copies=copies,
         ratio=found.moved_ratio,
         total_bytes=None if expert_bytes is None else copies * expert_bytes,
         most_rank_bytes=None if expert_bytes is None else most * expert_bytes,
+        estimated_s=None if expert_bytes is None else found.transfers.estimated_s,
+        busiest_link=None if expert_bytes is None else busiest,
         num_restored=found.num_restored,
     )

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from windtunnel.clock import monotonic_ns
 from windtunnel.eplb.balance import balancedness, balancedness_weighted, holders
 from windtunnel.eplb.placement import EMPTY, Placement
+from windtunnel.eplb.plan import Plan, make_plan
 from windtunnel.eplb.policies import Budget, Constraints, Explanation, Load, Policy, Split
 from windtunnel.eplb.topology import Topology
 from windtunnel.errors import TooFewSlots, WindtunnelError
@@ -133,6 +134,8 @@ class Planned:
     """Of the policy's call: without the split of tokens, without reading and writing."""
     arrivals: NDArray[np.int64] | None
     """How many experts are new to each rank, over all layers [ranks]; None: nothing was in place."""
+    transfers: Plan | None
+    """How they get there, layer by layer; None: nothing was in place."""
     num_restored: int
     """Experts, over all layers, that no live rank holds: they come from the weight source."""
     num_slots: int
@@ -144,7 +147,9 @@ class Planned:
         return None if self.arrivals is None else int(self.arrivals.sum()) / self.num_slots
 
 
-def planned(planner: Planner, load: Load, topology: Topology, committed: Placement | None) -> Planned:
+def planned(
+    planner: Planner, load: Load, topology: Topology, committed: Placement | None, expert_bytes: int | None = None
+) -> Planned:
     """Plan, and take the figures before and after. Raises EplbInputError and TooFewSlots."""
     placement, explanation, plan_ns = planner.plan(load, topology, committed)
     return Planned(
@@ -154,9 +159,20 @@ def planned(planner: Planner, load: Load, topology: Topology, committed: Placeme
         after=figures(load.mean, placement, topology),
         plan_ns=plan_ns,
         arrivals=None if committed is None else arrivals(committed, placement),
+        transfers=None if committed is None else transfers(committed, placement, topology, expert_bytes),
         num_restored=0 if committed is None else len(committed.missing),
         num_slots=topology.num_slots * placement.num_layers,
     )
+
+
+def transfers(base: Placement, target: Placement, topology: Topology, expert_bytes: int | None) -> Plan:
+    """The copies as ranks would make them that have a staging buffer for each slot of a layer, and a checkpoint.
+
+    Bytes and times are 0 where `expert_bytes` is None. Raises EplbInputError.
+    """
+    sizes = [expert_bytes or 0] * base.num_layers
+    staging = topology.slots_per_rank
+    return make_plan(base, target, topology, group_bytes=sizes, staging_buffers=staging, weight_source=True)
 
 
 def engine_placement(layers: int, experts: int, topology: Topology) -> Placement:

@@ -23,6 +23,10 @@ class Moved(NamedTuple):
     """None: nobody said how large an expert is."""
     most_rank_bytes: int | None
     """Into the rank that receives the most."""
+    estimated_s: float | None
+    """That the bytes take, at the speeds that `eplb.plan.LinkSpeeds` assumes."""
+    busiest_link: tuple[int, int, int] | None
+    """The rank that is read from most by one other, that one, and the bytes; None: unknown, or nothing moves."""
     num_restored: int
     """Experts that no live rank holds, over all layers."""
 
@@ -92,6 +96,8 @@ def _style(before: float | None, after: float, better: str | None) -> Style:
 
 def _costs(facts: PlanFacts) -> Iterator[Line]:
     yield _fact("moves", "all: nothing was in place (--previous)" if facts.moved is None else _moves(facts.moved))
+    if facts.moved is not None and facts.moved.busiest_link:
+        yield _fact("takes", _transfer(facts.moved))
     if facts.moved is not None and facts.moved.num_restored:
         text = f"{facts.moved.num_restored:,} experts that no live rank holds come from the weight source"
         yield _fact("restored", text, "warn")
@@ -110,6 +116,12 @@ def _moves(moved: Moved) -> str:
     if moved.total_bytes is not None:
         text += f"; {format_bytes(moved.total_bytes)}, at most {format_bytes(moved.most_rank_bytes or 0)} into a rank"
     return text
+
+
+def _transfer(moved: Moved) -> str:
+    source, target, num_bytes = moved.busiest_link or (0, 0, 0)
+    estimate = format_duration(moved.estimated_s or 0)
+    return f"about {estimate} on the wires; the busiest link, {source} → {target}, carries {format_bytes(num_bytes)}"
 
 
 def _fact(label: str, text: str, style: Style = "") -> Line:
