@@ -1,8 +1,8 @@
 """DeepSeek's expert-parallel load balancer, as published (github.com/deepseek-ai/EPLB, `rebalance_experts`).
 
 It is here to be compared with: it plans from scratch each time, and neither looks at what is in place nor keeps
-replicas of an expert on different ranks. Equal to the published one slot for slot, ties included, and like it in single
-precision throughout (how a group's sum is rounded may differ where tokens are no whole numbers). What the published one
+replicas of an expert on different ranks. Equal to the published one slot for slot, and like it in single precision
+throughout (how a group's sum is rounded may differ where tokens are no whole numbers). What the published one
 does layer by layer is done for all layers at once.
 """
 

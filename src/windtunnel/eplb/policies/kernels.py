@@ -188,6 +188,7 @@ def _water_filled(tokens: Floats, counts: Ints, most: Ints, slots: int, is_colde
 def _packed(layout: Layout, layer: Layer, wanted: Ints) -> bool:
     """Add replicas to the row until each expert has as many as `wanted`: the heaviest first, to the least loaded rank.
 
+    Where ranks differ in slots, to the one that needs most for each slot that it has left: few slots, heavy experts.
     An expert that is on too few domains goes to a new one. A replica that fits nowhere is left out. False: an expert
     is on too few domains in the end.
     """
@@ -200,20 +201,21 @@ def _packed(layout: Layout, layer: Layer, wanted: Ints) -> bool:
             free[layout.rank_of[slot]] += 1
         else:
             layer.loads[layout.rank_of[slot]] += share[layer.row[slot]]
+    is_even = free.min() == free.max()
+    mean = layer.tokens.sum() / num_ranks
     is_covered = True
     for expert in np.argsort(-share, kind="mergesort"):
         domains = _domains(layer, expert) if layout.min_domains > 1 else layer.counts[expert]
         for _ in range(wanted[expert] - layer.counts[expert]):
-            best = _int(-1)
+            best, least = _int(-1), np.inf
             for rank in range(num_ranks):
-                if (
-                    free[rank] == 0
-                    or layer.held[rank, expert]
-                    or (best >= 0 and layer.loads[rank] >= layer.loads[best])
-                ):
+                if free[rank] == 0 or layer.held[rank, expert]:
                     continue
-                if domains >= layout.min_domains or layer.in_domain[layout.domain_of[rank], expert] == 0:
-                    best = rank
+                load = layer.loads[rank] if is_even else (layer.loads[rank] - mean) / free[rank]
+                if load < least and (
+                    domains >= layout.min_domains or layer.in_domain[layout.domain_of[rank], expert] == 0
+                ):
+                    best, least = rank, load
             if best < 0:
                 break
             if layer.in_domain[layout.domain_of[best], expert] == 0:
@@ -228,6 +230,26 @@ def _packed(layout: Layout, layer: Layer, wanted: Ints) -> bool:
         is_covered = is_covered and domains >= layout.min_domains
     recount(layout, layer)  # replicas that were left out weigh on the others
     return is_covered
+
+
+@_compiled
+def _filled(layout: Layout, layer: Layer) -> None:
+    """Use the slots that packing left empty, for the hottest expert that makes no rank the hottest, or the coldest."""
+    for slot in range(len(layer.row)):
+        if layer.row[slot] >= 0:
+            continue
+        rank, most = layout.rank_of[slot], layer.loads.max()
+        best, best_share = _int(-1), -np.inf
+        for expert in range(len(layer.tokens)):
+            if layer.held[rank, expert]:
+                continue
+            share = layer.tokens[expert] / (layer.counts[expert] + 1)
+            if layer.loads[rank] + share > most:
+                share = -share
+            if share > best_share:
+                best, best_share = expert, share
+        if best >= 0:
+            _hand_over(layout, layer, slot, best)
 
 
 @_compiled
@@ -269,7 +291,10 @@ def from_scratch(layout: Layout, layer: Layer, least: Ints, tolerance: float, fi
             break
     layer.row[:] = best_row
     recount(layout, layer)
-    return enough if best < np.inf else np.inf
+    if best == np.inf:
+        return np.inf
+    _filled(layout, layer)
+    return float(enough)
 
 
 # --- in steps ---------------------------------------------------------------------------------------------------------
@@ -351,7 +376,8 @@ def improved(layout: Layout, layer: Layer, moves: Moves, noise: Floats, enough: 
 
     A step swaps two slots between the hottest rank and another, or gives the slot of a spare replica, or an empty one,
     to another expert. Of all steps that relieve it enough it is the one with the fewest copies, else the one that
-    relieves it most. `noise` [experts]: one standard deviation of each expert's tokens.
+    relieves it most. Where none does, a replica is dropped, or a detour taken. `noise` [experts]: one standard
+    deviation of each expert's tokens.
     """
     for _ in range(most_steps):
         hot = _int(np.argmax(layer.loads))
@@ -368,7 +394,7 @@ def improved(layout: Layout, layer: Layer, moves: Moves, noise: Floats, enough: 
             _counted_hand_over(layout, layer, moves, slot, newcomer)
         elif mine >= 0:
             _swap(layout, layer, moves, mine, theirs)
-        elif not _improved_by_detour(layout, layer, moves, enough, hot):
+        elif not _dropped(layout, layer, moves, hot) and not _improved_by_detour(layout, layer, moves, enough, hot):
             return _BUDGET if is_refused or is_refused_too else _NO_STEP
     return _LIMIT
 
@@ -526,6 +552,32 @@ def _counted_hand_over(layout: Layout, layer: Layer, moves: Moves, slot: int, ex
     if not moves.home[rank, expert]:
         moves.into[rank] += 1
     _hand_over(layout, layer, slot, expert)
+
+
+@_compiled
+def _dropped(layout: Layout, layer: Layer, moves: Moves, hot: int) -> bool:
+    """Empty a slot of the hottest rank, where its other replicas can take over. False: that relieves nothing."""
+    best, least = _int(-1), layer.loads[hot] * _GAIN
+    for slot in range(layout.first[hot], layout.first[hot + 1]):
+        expert = layer.row[slot]
+        if expert < 0 or not _may_leave(layout, layer, expert, hot, _int(-1)):
+            continue
+        share = layer.tokens[expert] / layer.counts[expert]
+        more = layer.tokens[expert] / (layer.counts[expert] - 1) - share
+        after = layer.loads[hot] - share
+        for rank in range(len(layer.loads)):
+            if rank != hot and layer.held[rank, expert]:
+                after = max(after, layer.loads[rank] + more)
+        if after < least:
+            best, least = slot, after
+    if best < 0:
+        return False
+    expert = _take(layout, layer, best)
+    if not moves.home[hot, expert]:
+        moves.into[hot] -= 1
+    layer.loads[hot] -= layer.tokens[expert] / layer.counts[expert]
+    _recounted(layer, expert, layer.counts[expert] - 1)
+    return True
 
 
 @_compiled

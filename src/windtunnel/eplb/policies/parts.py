@@ -165,12 +165,23 @@ def groups_fit(topology: Topology, constraints: Constraints, num_experts: int, n
 
 
 def _room_for_groups(topology: Topology, constraints: Constraints, size: int) -> tuple[Ints, Ints]:
-    """The ranks with slots, and the groups that fit, of each node."""
+    """The ranks with slots, and the groups that fit, of each node.
+
+    Experts that need a number of replicas on different ranks fit where the ranks' slots, of each no more than there are
+    experts, add up to all replicas. Of pins, those beyond the replicas needed take a slot each.
+    """
     node_of_rank, slots = np.array(topology.node_of_rank), np.array(topology.live_slots_per_rank)
-    ranks = np.bincount(node_of_rank[slots > 0], minlength=topology.num_nodes)
-    usable = np.bincount(node_of_rank, np.minimum(slots, size * topology.num_groups), topology.num_nodes)
-    room = (usable // (size * constraints.min_replicas)).astype(np.int64)
-    room[ranks < constraints.min_replicas] = 0
+    replicas = constraints.min_replicas
+    for pinned in (constraints.pinned or {}).values():
+        for rank in sorted({rank for rank in pinned if topology.live[rank]})[replicas:]:
+            slots[rank] -= 1
+    room = np.zeros(topology.num_nodes, np.int64)
+    for node in range(topology.num_nodes):
+        of_node = np.maximum(slots[node_of_rank == node], 0)
+        for groups in range(1, topology.num_groups + 1):
+            if np.minimum(of_node, groups * size).sum() >= groups * size * replicas:
+                room[node] = groups
+    ranks = np.bincount(node_of_rank[np.array(topology.live_slots_per_rank) > 0], minlength=topology.num_nodes)
     return ranks, room
 
 
