@@ -265,9 +265,10 @@ class Coordinator:
         return [self._enter("all_verified", now_ns), *self._ask(now_ns), Announce(t.target)]
 
     def _commit(self, t: _Transaction, now_ns: int) -> list[CoordinatorInstruction]:
-        for rank in t.members:  # one that came back meanwhile has said itself what it holds
-            self.since[:, rank][t.target.slots[:, rank] != self.contents[:, rank]] = t.target.epoch
-            self.contents[:, rank] = t.target.slots[:, rank]
+        if t.target.slots is not self.committed.slots:
+            for rank in t.members:  # one that came back meanwhile has said itself what it holds
+                self.since[:, rank][t.target.slots[:, rank] != self.contents[:, rank]] = t.target.epoch
+                self.contents[:, rank] = t.target.slots[:, rank]
         self.committed = t.target
         self._informed = set(t.members)
         return self._end(t, "all_settled", committed=True, now_ns=now_ns)

@@ -74,13 +74,15 @@ class ChangeBytes(Struct, frozen=True, array_like=True):
     @classmethod
     def between(cls, base: Placement, target: Placement) -> ChangeBytes:
         """What makes `target` of `base`."""
-        differs = (base.slots != target.slots) | (base.share != target.share)
-        layers = np.flatnonzero(differs.any(axis=(1, 2)))
+        pairs = enumerate(zip(base.layer_digests, target.layer_digests, strict=True))
+        layers = [layer for layer, (ours, theirs) in pairs if ours != theirs]
         slots, share = target.slots[layers].astype("<i4").tobytes(), target.share[layers].astype("<f4").tobytes()
-        return cls(target.epoch, tuple(layers.tolist()), slots, share)
+        return cls(target.epoch, tuple(layers), slots, share)
 
     def apply(self, base: Placement) -> Placement:
         """The target; raises EplbInputError or ValueError where the bytes are none."""
+        if not self.layers:
+            return base.with_epoch(self.epoch)
         shape = (len(self.layers), *base.slots.shape[1:])
         slots = np.frombuffer(self.slots, "<i4").reshape(shape)
         share = np.frombuffer(self.share, "<f4").reshape(shape)

@@ -65,6 +65,8 @@ class _Transaction:
     target: Placement
     copies: list[_CopyState]
     staged: dict[tuple[int, int], int] = field(default_factory=dict)
+    same_slots: bool = False
+    """As in the epoch before, and no copies: what the slots hold is neither to be checked nor changed."""
     view: View | None = None
     withdrawn: int | None = None
     """The view of the old epoch, until nobody reads it any more."""
@@ -210,7 +212,8 @@ class RankMachine:
             return [Send(target)]
         copies = [_CopyState(order) for order in message.orders]
         self._transaction = t = _Transaction(message.txn, target, copies)
-        if problem := self._disagreement(message, target):
+        t.same_slots = not copies and self.committed is not None and target.slots is self.committed.slots
+        if problem := self._disagreement(message, t):
             t.fault = m.to_fault(RebalanceAborted(target.epoch, message.base_epoch, "prepare", problem))
             return [self._enter("disagree"), *self._answer()]
         if not copies:
@@ -238,9 +241,9 @@ class RankMachine:
         error = RebalanceAborted(message.base_epoch + 1, message.base_epoch, "prepare", problem)
         return m.Failed(self.term, message.txn, m.to_fault(error))
 
-    def _disagreement(self, message: m.Prepare, target: Placement) -> str:
+    def _disagreement(self, message: m.Prepare, t: _Transaction) -> str:
         """Why this rank can't take part; empty where it can."""
-        if target.digest != message.digest:
+        if t.target.digest != message.digest:
             return "the placement's digest is not that of its bytes"
         if self.committed is not None and self.committed.digest != message.base_digest:
             return f"it serves epoch {self.committed.epoch}, which is not the plan's base, epoch {message.base_epoch}"
@@ -252,7 +255,7 @@ class RankMachine:
         for order in message.orders:
             if not order.copy.sources:
                 return f"layer {order.copy.layer}, expert {order.copy.expert}: no source is left to read it from"
-        if problem := self._not_held(target, message.orders):
+        if not t.same_slots and (problem := self._not_held(t.target, message.orders)):
             return problem
         buffers = len(self.staging.buffers)
         if len(message.orders) > buffers:
@@ -267,10 +270,10 @@ class RankMachine:
         for order in orders:
             held[order.copy.layer, order.copy.slot] = order.copy.expert
         said = placement.slots[:, self.rank, : held.shape[1]]
-        wrong = np.argwhere((said != EMPTY) & (said != held))
-        if not len(wrong):
+        wrong = (said != EMPTY) & (said != held)
+        if not wrong.any():
             return ""
-        layer, slot = wrong[0]
+        layer, slot = np.argwhere(wrong)[0]
         return f"layer {layer}, slot {slot} would hold expert {held[layer, slot]}, not expert {said[layer, slot]}"
 
     # --- transfer -------------------------------------------------------------------------------------------------
@@ -502,7 +505,8 @@ class RankMachine:
 
     def _settle(self, t: _Transaction) -> list[Instruction]:
         """The old epoch is over here: its slots may be overwritten."""
-        self._adopt_contents(t.target)
+        if not t.same_slots:
+            self._adopt_contents(t.target)
         if not t.staged:
             return [self._enter("overwritten"), *self._end(t)]
         orders = {(c.order.copy.layer, c.order.copy.slot): c.order for c in t.copies}

@@ -77,7 +77,7 @@ class Staging:
     def free_of_view(self, view: int) -> None:
         """Nobody reads that view any more."""
         for buffer in self.buffers:
-            if buffer.state is BufferState.QUARANTINED and buffer.view == view:
+            if buffer.view == view and buffer.state is BufferState.QUARANTINED:
                 self.free(buffer)
 
     def free_of_peer(self, rank: int, generation: int) -> None:
