@@ -3,6 +3,9 @@
 One layer's slots stand in one row, rank by rank. What follows from the row (replicas, holders, rank loads) is kept up
 to date beside it, in `Layer`; functions change it in place.
 
+They stand in one file because numba's cache looks at the file of the function that is called, and at no other: spread
+over several, a change of one would leave machine code of the old one in the others.
+
 Compiled code releases the interpreter lock, for planning happens beside serving. It runs on one thread: numba's pools
 of threads do not survive a fork, and engines fork.
 """
