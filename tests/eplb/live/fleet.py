@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import time
@@ -11,20 +10,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from tests.eplb import forks
 from tests.eplb.live.actor import Model, run_coordinator, run_rank
 
 PATIENCE_S = 30.0
-
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.eplb.live.actor"])
 
 
 class Actor:
     """One process, and the pipe to it."""
 
     def __init__(self, run: Callable[..., None], *arguments: Any) -> None:
-        self.pipe, theirs = _context.Pipe()
-        self.process = _context.Process(target=run, args=(theirs, *arguments), daemon=True)
+        self.pipe, theirs = forks.context.Pipe()
+        self.process = forks.context.Process(target=run, args=(theirs, *arguments), daemon=True)
         self.process.start()
         theirs.close()
         self.pid = self.process.pid or 0

@@ -13,14 +13,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.eplb import forks
 from windtunnel.eplb.transport.shm import SharedMemoryTransport
 
 NUM_BYTES = 1 << 16
 """Of each of the two regions, unless told otherwise."""
-
-_forkserver = multiprocessing.get_context("forkserver")
-# all tests of a run share one fork server: what it is to load for others must not be lost
-_forkserver.set_forkserver_preload(["tests.eplb.live.actor", __name__])
 
 
 def pattern(seed: int, num_bytes: int = NUM_BYTES) -> NDArray[np.uint8]:
@@ -56,7 +53,7 @@ class Exporter:
 
     def __init__(self, seed: int = 1, num_bytes: int = NUM_BYTES, *, own_child: bool = False) -> None:
         """`own_child`: nobody but this process can reap it."""
-        context: Any = multiprocessing.get_context("spawn") if own_child else _forkserver
+        context: Any = multiprocessing.get_context("spawn") if own_child else forks.context
         self._pipe, theirs = context.Pipe()
         self.process: BaseProcess = context.Process(target=export, args=(theirs, seed, num_bytes), daemon=True)
         self.process.start()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import gc
-import multiprocessing
 import os
 import signal
 import sys
@@ -19,15 +18,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from tests.eplb import forks
 from windtunnel.eplb.transport import HOST, Piece, ReadFailed, ReadPeerLost, Transport, make_transport
 
 KIB, MIB = 1 << 10, 1 << 20
 PATIENCE_S = 30.0
 FABRICS = {"shared memory": "shm,tcp", "tcp": "tcp"}
 """By name: UCX_TLS. Shared memory needs TCP beside it, which tells that a peer has ended."""
-
-_context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["tests.eplb.transport.nixl_process", "windtunnel.eplb.transport.nixl"])
 
 
 def pattern(seed: int, num_bytes: int) -> NDArray[np.uint8]:
@@ -39,8 +36,8 @@ class Agent:
     """A process with a transport and memory of `num_bytes`: of `pattern(seed)`, or zeros without a seed."""
 
     def __init__(self, fabric: str, num_bytes: int, *, name: str = "agent", seed: int | None = None) -> None:
-        self._pipe, theirs = _context.Pipe()
-        self.process = _context.Process(target=_serve, args=(theirs, FABRICS[fabric], name, num_bytes, seed))
+        self._pipe, theirs = forks.context.Pipe()
+        self.process = forks.context.Process(target=_serve, args=(theirs, FABRICS[fabric], name, num_bytes, seed))
         self.process.start()
         theirs.close()
 
