@@ -317,6 +317,87 @@ def test_a_peer_that_does_not_read_is_dropped_before_its_messages_fill_the_memor
     asyncio.run(scenario())
 
 
+def test_what_nobody_asks_for_stays_with_its_sender() -> None:
+    async def scenario() -> None:
+        asked, received = asyncio.Event(), []
+
+        async def attend(channel: Channel) -> None:
+            channel.admit()
+            await asked.wait()
+            await channel.deliver(received.append)
+
+        async with serving(attend=attend) as coordinator, raw_socket_to(coordinator) as raw:
+            message, sent = frame(m.encode(hello(num_bytes=1 << 16))), bytearray()
+            for _ in range(2000):
+                try:
+                    rest = len(message) - len(sent) % len(message)
+                    sent += message[-rest:][: raw.send(message[-rest:])]
+                except BlockingIOError:
+                    pass
+                await asyncio.sleep(0)
+            assert len(sent) < 32 << 20  # what the kernel may take on its way
+            asked.set()
+            while len(received) < len(sent) // len(message):
+                await asyncio.sleep(0)
+
+    asyncio.run(scenario())
+
+
+def test_delivery_keeps_the_order_of_what_came_before_it_began_and_after() -> None:
+    async def scenario() -> None:
+        received: list[int] = []
+        ended = asyncio.get_running_loop().create_future()
+
+        async def attend(channel: Channel) -> None:
+            first = await channel.receive()
+            channel.admit()
+            await channel.deliver(lambda message: received.append(len(message.peer.metadata)))
+            ended.set_result(len(first.peer.metadata))
+
+        async with serving(attend=attend) as coordinator:
+            sizes = [random.Random(1).choice((0, 10, 70_000, 200_000)) for _ in range(200)]
+            async with channel_to(coordinator) as channel:
+                for size in sizes:
+                    channel.send(hello(num_bytes=size))
+            assert [await ended, *received] == sizes
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("why", ["garbage", "a bug", "closed"])
+def test_nothing_is_delivered_after_garbage_a_bug_or_the_end(why: str) -> None:
+    async def scenario() -> None:
+        received: list[int] = []
+        ended = asyncio.get_running_loop().create_future()
+
+        async def attend(channel: Channel) -> None:
+            def take(message: m.Heartbeat) -> None:
+                received.append(message.sent_ns)
+                if message.sent_ns == 2 and why == "a bug":
+                    raise KeyError("a bug")
+                if message.sent_ns == 2 and why == "closed":
+                    channel.close()
+
+            channel.admit()
+            try:
+                await channel.deliver(take)
+                ended.set_result("closed")
+            except control.ControlGarbage:
+                ended.set_result("garbage")
+            except KeyError:
+                ended.set_result("a bug")
+
+        async with serving(attend=attend) as coordinator, raw_socket_to(coordinator) as raw:
+            beats = [frame(m.encode(m.Heartbeat(number))) for number in range(1, 4)]
+            if why == "garbage":
+                beats.insert(2, frame(b"?"))
+            await asyncio.get_running_loop().sock_sendall(raw, b"".join(beats))
+            assert await ended == why
+            assert await read_to_end(raw) == b"" and received == [1, 2]
+
+    asyncio.run(scenario())
+
+
 def test_sending_on_a_closed_channel_does_nothing() -> None:
     async def scenario() -> None:
         async with serving() as coordinator, channel_to(coordinator) as channel:

@@ -285,16 +285,20 @@ class RankAgent:
         channel = await control.connect(self._config.host, self._config.port, m.decode_from_coordinator)
         self._channel = channel
         beating: asyncio.Task[None] | None = None
+
+        def take(message: m.FromCoordinator) -> None:
+            nonlocal beating
+            if isinstance(message, m.Welcome) and beating is None:
+                beating = asyncio.create_task(self._beat(channel, message.heartbeat_ns))
+                self._member.set()
+                self.events.add("joined", generation=self.generation, term=message.term)
+            if isinstance(message, m.Refused):
+                self._last_trouble = message.reason
+            self._carry_out(self._machine.receive(message, clock.monotonic_ns()))
+
         try:
             channel.send(self._hello())
-            while (message := await channel.receive()) is not None:
-                if isinstance(message, m.Welcome) and beating is None:
-                    beating = asyncio.create_task(self._beat(channel, message.heartbeat_ns))
-                    self._member.set()
-                    self.events.add("joined", generation=self.generation, term=message.term)
-                if isinstance(message, m.Refused):
-                    self._last_trouble = message.reason
-                self._carry_out(self._machine.receive(message, clock.monotonic_ns()))
+            await channel.deliver(take)
             self._last_trouble = "the coordinator closed the connection"
             return _RECONNECT_S[0] if beating else None
         finally:

@@ -22,7 +22,7 @@ from windtunnel.eplb.metrics import EplbMetrics
 from windtunnel.eplb.placement import DIGEST_BYTES, EMPTY, Placement
 from windtunnel.eplb.plan import Copy, Plan, make_plan
 from windtunnel.eplb.processes import has_ended
-from windtunnel.eplb.recovery import RecoveryPolicy, cover
+from windtunnel.eplb.recovery import Decision, RecoveryPolicy, cover
 from windtunnel.eplb.routing import Routing, ViewTable
 from windtunnel.eplb.topology import Topology
 from windtunnel.eplb.transaction import messages as m
@@ -289,8 +289,7 @@ class Cluster:
         self._arrived(member)
         why = "its control connection closed"
         try:
-            while (message := await channel.receive()) is not None:
-                self._received(member, message)
+            await channel.deliver(lambda message: self._received(member, message))
         except control.ControlGarbage as error:
             why = f"it sent garbage: {error}"
         self._lost(member, why)
@@ -386,10 +385,11 @@ class Cluster:
         if self.members.get(member.rank) is not member:
             return
         now_ns = clock.monotonic_ns()
-        self._detector.heard(member.rank, now_ns)
         if isinstance(message, m.Heartbeat):
+            self._detector.heard(member.rank, now_ns)
             self._note_quarantined(member.rank, message.quarantined_bytes)
-        self._carry_out(self.machine.receive(member.rank, message, now_ns))
+        else:
+            self._carry_out(self.machine.receive(member.rank, message, now_ns))
 
     def _note_quarantined(self, rank: int, num_bytes: int) -> None:
         if self._quarantined_bytes.get(rank) != num_bytes:
@@ -456,11 +456,16 @@ class Cluster:
             if outcome.committed:
                 return
             attempts += 1
-            decision = self._recovery.decide(outcome, set(self.members), attempts)
+            decision = self._decided(outcome, attempts)
             if attempts > self._recovery.retries:
                 for rank in outcome.culprits:
                     self.evict(rank, f"it keeps others from going on: {decision.reason}")
             await asyncio.sleep(0 if not set(outcome.culprits) <= set(self.members) else decision.after_s)
+
+    def _decided(self, outcome: Outcome, attempts: int) -> Decision:
+        decision = self._recovery.decide(outcome, set(self.members), attempts)
+        self._events.add("decided", action=decision.action, reason=decision.reason, epoch=outcome.epoch)
+        return decision
 
     def _may_restore(self) -> bool:
         """Whether experts that no rank holds can be had from a weight source now."""
@@ -516,8 +521,7 @@ class Cluster:
                 if outcome.committed:
                     break
                 attempts += 1
-                decision = self._recovery.decide(outcome, set(self.members), attempts)
-                self._events.add("decided", action=decision.action, reason=decision.reason, epoch=outcome.epoch)
+                decision = self._decided(outcome, attempts)
                 if decision.action != "retry":
                     for rank in decision.ranks if decision.action == "evict" else ():
                         self.evict(rank, outcome.reason)

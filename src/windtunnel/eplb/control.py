@@ -12,6 +12,7 @@ import asyncio
 import hmac
 import ipaddress
 import socket
+import struct
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, cast
 
@@ -25,12 +26,14 @@ MAX_FRAME_BYTES = 64 << 20
 MAX_UNSENT_BYTES = 128 << 20
 """Kept for a peer that doesn't read. One that has more coming is taken for stopped, and its channel is closed."""
 CONNECT_TIMEOUT_S = 5.0
-_LENGTH_BYTES = 4
+_LENGTH = struct.Struct("<I")
 _LINGER_S = 1.0
 """How long a closed channel may take to get its last messages out."""
 _BACKLOG = 512
+_UNREAD_BYTES = 64 << 10
+"""Read at once; and about as much is taken from the network before anybody asks for it."""
 
-Decode = Callable[[bytes], Any]
+Decode = Callable[[bytes | bytearray], Any]
 
 
 class StrangerLimits(NamedTuple):
@@ -65,21 +68,32 @@ class Address(NamedTuple):
         return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
 
 
-class Channel:
-    """A connection over which messages go both ways. Belongs to one event loop."""
+class Channel(asyncio.BufferedProtocol):
+    """A connection over which messages go both ways. Belongs to one event loop.
+
+    Either `receive` asks for one message after the other, or `deliver` passes each on in the turn of the loop that read
+    it: what a transaction waits for should not wait for a task to be woken.
+    """
+
+    _transport: asyncio.Transport
 
     def __init__(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, decode: Decode, door: _Door | None = None
+        self, decode: Decode, door: _Door | None = None, on_connected: Callable[[Channel], None] | None = None
     ) -> None:
         """`decode` makes messages of bytes; `door` is where a stranger stands, None for a channel without bounds."""
-        self._reader = reader
-        # what asyncio makes of a TCP connection; StreamWriter itself only promises the base class
-        self._transport = cast(asyncio.Transport, writer.transport)
-        self._writer = writer
+        self.peer_address = Address("?", 0)
         self._decode = decode
         self._door = door
-        self.peer_address = Address(*(writer.get_extra_info("peername") or ("?", 0))[:2])
-        writer.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._on_connected = on_connected
+        self._arriving = memoryview(bytearray(_UNREAD_BYTES))
+        self._unread = bytearray()
+        self._wanted_bytes = 0
+        """What `receive` waits for."""
+        self._take: Callable[[Any], None] | None = None
+        self._trouble: Exception | None = None
+        self._news = asyncio.Event()
+        """Something came for whoever waits, or nothing will any more."""
+        self._lost = asyncio.Event()
 
     def admit(self) -> None:
         """The other side has proved who it is: the bounds for strangers are lifted."""
@@ -99,7 +113,7 @@ class Channel:
             raise EplbInputError("message", problem, f"Messages have at most {format_bytes(MAX_FRAME_BYTES)}.")
         if self.closed:
             return
-        self._transport.write(len(body).to_bytes(_LENGTH_BYTES, "little") + body)
+        self._transport.write(_LENGTH.pack(len(body)) + body)
         most = self._door.limits.small_bytes if self._door else MAX_UNSENT_BYTES
         if self._transport.get_write_buffer_size() > most:
             self.abort()
@@ -109,27 +123,27 @@ class Channel:
 
         Raises ControlGarbage.
         """
-        try:
-            length = int.from_bytes(await self._reader.readexactly(_LENGTH_BYTES), "little")
-            body = await self._read_body(length)
-        except (asyncio.IncompleteReadError, OSError):
+        if not await self._has(_LENGTH.size):
             return None
-        try:
-            return self._decode(body)
-        except (msgspec.DecodeError, ValueError, RecursionError) as error:
-            raise ControlGarbage(f"a frame of {format_bytes(length)} is no message: {error}") from error
-
-    async def _read_body(self, length: int) -> bytes:
-        door = self._door
-        most = door.limits.hello_bytes if door else MAX_FRAME_BYTES
-        if length > most:
-            raise ControlGarbage(
-                f"a frame of {format_bytes(length)} is announced; at most {format_bytes(most)} are taken"
-            )
-        if not door or length <= door.limits.small_bytes:
-            return await self._reader.readexactly(length)
+        end, door = self._frame_bytes(), self._door
+        if not door or end - _LENGTH.size <= door.limits.small_bytes:
+            return self._pop(end) if await self._has(end) else None
         async with door.large:
-            return await self._reader.readexactly(length)
+            return self._pop(end) if await self._has(end) else None
+
+    async def deliver(self, take: Callable[[Any], None]) -> None:
+        """Call `take` with each message as it comes, until the channel is closed.
+
+        Raises ControlGarbage, and what `take` raises; nothing is delivered after that.
+        """
+        self._take = take
+        self._transport.resume_reading()
+        self._deliver()
+        while self._take is not None and not self.closed:
+            self._news.clear()
+            await self._news.wait()
+        if self._trouble:
+            raise self._trouble
 
     @property
     def closed(self) -> bool:
@@ -138,20 +152,93 @@ class Channel:
 
     def close(self) -> None:
         """Close it once what was sent is out, or after a second."""
-        self._writer.close()
+        self._transport.close()
+        self._news.set()
         if self._transport.get_write_buffer_size():
             asyncio.get_running_loop().call_later(_LINGER_S, self._transport.abort)
 
     def abort(self) -> None:
         """Close it at once; what the network has not taken is lost."""
         self._transport.abort()
+        self._news.set()
 
     async def wait_closed(self) -> None:
         """Wait until the socket is closed, after `close` or `abort`."""
+        await self._lost.wait()
+
+    # --- what the event loop calls --------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected."""
+        self._transport = cast(asyncio.Transport, transport)  # what asyncio makes of a TCP connection
+        self.peer_address = Address(*(transport.get_extra_info("peername") or ("?", 0))[:2])
+        if self._on_connected:
+            self._on_connected(self)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Where bytes are to be put. A plain Protocol would have memory mapped and unmapped for each read."""
+        return self._arriving
+
+    def buffer_updated(self, num_bytes: int) -> None:
+        """Some bytes came."""
+        self._unread += self._arriving[:num_bytes]
+        if self._take is not None:
+            self._deliver()
+            return
+        if len(self._unread) > max(self._wanted_bytes, _UNREAD_BYTES):
+            self._transport.pause_reading()
+        self._news.set()
+
+    def eof_received(self) -> None:
+        """The other side sends no more."""
+        self.close()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """The socket is closed."""
+        self._news.set()
+        self._lost.set()
+
+    # --- frames ---------------------------------------------------------------------------------------------------
+
+    async def _has(self, num_bytes: int) -> bool:
+        """Wait until as many bytes are there; False: they won't come any more."""
+        self._wanted_bytes = num_bytes
+        while len(self._unread) < num_bytes and not self.closed:
+            self._transport.resume_reading()
+            self._news.clear()
+            await self._news.wait()
+        self._wanted_bytes = 0
+        return len(self._unread) >= num_bytes
+
+    def _deliver(self) -> None:
         try:
-            await self._writer.wait_closed()
-        except OSError:
-            pass
+            while self._take is not None and not self.closed and len(self._unread) >= _LENGTH.size:
+                end = self._frame_bytes()
+                if len(self._unread) < end:
+                    return
+                self._take(self._pop(end))
+        except Exception as error:  # it is `deliver` that raises it
+            self._take, self._trouble = None, error
+            self._news.set()
+
+    def _frame_bytes(self) -> int:
+        """Of the next frame, with its length. Raises ControlGarbage."""
+        (length,) = _LENGTH.unpack_from(self._unread)
+        most = self._door.limits.hello_bytes if self._door else MAX_FRAME_BYTES
+        if length > most:
+            raise ControlGarbage(
+                f"a frame of {format_bytes(length)} is announced; at most {format_bytes(most)} are taken"
+            )
+        return _LENGTH.size + int(length)
+
+    def _pop(self, end: int) -> Any:
+        """The message in the next frame. Raises ControlGarbage."""
+        body = self._unread[_LENGTH.size : end]
+        del self._unread[:end]
+        try:
+            return self._decode(body)
+        except (msgspec.DecodeError, ValueError, RecursionError) as error:
+            raise ControlGarbage(f"a frame of {format_bytes(len(body))} is no message: {error}") from error
 
 
 class _Door:
@@ -190,7 +277,8 @@ class ControlServer:
 
     async def listen(self, host: str, port: int) -> None:
         """Begin to accept. Raises OSError."""
-        self._server = await asyncio.start_server(self._connected, host, port, backlog=_BACKLOG)
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._make_channel, host, port, backlog=_BACKLOG)
         self.address = Address(*self._server.sockets[0].getsockname()[:2])
 
     async def close(self) -> None:
@@ -204,11 +292,13 @@ class ControlServer:
         await asyncio.gather(*sessions, return_exceptions=True)
         await self._server.wait_closed()
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _make_channel(self) -> Channel:
+        return Channel(self._decode, self._door, self._connected)
+
+    def _connected(self, channel: Channel) -> None:
         if self._door.is_full:
-            writer.transport.abort()
+            channel.abort()
             return
-        channel = Channel(reader, writer, self._decode, self._door)
         self._door.enter(channel)
         task = asyncio.create_task(self._attend(channel))
         self._sessions[task] = channel
@@ -232,10 +322,11 @@ async def connect(host: str, port: int, decode: Decode, *, timeout_s: float = CO
     """Reach a server. Raises OSError, of which TimeoutError is one."""
     try:
         async with asyncio.timeout(timeout_s):
-            reader, writer = await asyncio.open_connection(host, port)
+            loop = asyncio.get_running_loop()
+            _, channel = await loop.create_connection(lambda: Channel(decode), host, port)
     except TimeoutError as error:
         raise TimeoutError(f"no connection to {Address(host, port)} within {timeout_s:g} s") from error
-    return Channel(reader, writer, decode)
+    return channel
 
 
 async def serve(

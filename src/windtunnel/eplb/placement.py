@@ -6,6 +6,7 @@ that a rank does not have, holds -1: never 0, which is an expert.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -115,7 +116,8 @@ class Placement:
     @cached_property
     def digest(self) -> bytes:
         """16 bytes that ranks compare: of the epoch, the slots and the shares."""
-        head = np.array([self.epoch, self.num_experts, *self.slots.shape, *self.slots_per_rank], "<i8").tobytes()
+        numbers = (self.epoch, self.num_experts, *self.slots.shape, *self.slots_per_rank)
+        head = struct.pack(f"<{len(numbers)}q", *numbers)
         return blake2b(head + b"".join(self.layer_digests), digest_size=DIGEST_BYTES).digest()
 
     def ranks_of(self, layer: int, expert: int) -> list[tuple[int, int]]:

@@ -38,7 +38,7 @@ class Model(NamedTuple):
     floats: int = 256
     """Of an expert's first tensor; the second has a quarter."""
     transport: str = "shm"
-    hang_s: float = 0.6
+    hang_s: float = 0.8
     token: str = "a secret"
     takeover_timeout_s: float = 1.0
 
@@ -96,7 +96,7 @@ def run_rank(pipe: Connection, model: Model, rank: int, port: int, options: dict
     config = AgentConfig(
         port=port,
         token=options.get("token", model.token),
-        copy_deadline_s=options.get("copy_deadline_s", 1.0),
+        copy_deadline_s=options.get("copy_deadline_s", 2.0),
         staging_buffers=options.get("staging_buffers"),
     )
     evictions: list[str] = []

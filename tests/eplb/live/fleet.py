@@ -112,6 +112,15 @@ class Fleet:
         assert self.coordinator
         return self.coordinator.ask(command, patience_s)
 
+    def rebalance(self, seed: int) -> None:
+        """Move experts. A rank that a busy machine keeps from running may be evicted meanwhile; it comes back."""
+        for _ in range(5):
+            record = self.ask(("rebalance", seed))
+            if record["result"] == "committed":
+                return
+            self.settled(set(self.ranks))
+        raise AssertionError(f"five rebalances were rolled back, the last one since {record['reason']}")
+
     def state(self) -> dict[str, Any]:
         return self.ask("state")  # type: ignore[no-any-return]
 

@@ -67,7 +67,7 @@ class Transport(Protocol):
         """Forget a rank that is fenced. Its reads raise ReadPeerLost from now on."""
 
     def read(self, peer: int, pieces: Sequence[Piece], device: int = HOST) -> Any:
-        """Begin to read; at most MAX_PIECE_BYTES in all. Returns a Read. Raises ReadFailed or ReadPeerLost."""
+        """Begin to read into `device`, at most MAX_PIECE_BYTES. Returns a Read. Raises ReadFailed, ReadPeerLost."""
 
     def poll(self, read: Any) -> bool:
         """Whether all bytes have landed. Moves the transfer on. Raises ReadFailed or ReadPeerLost."""
