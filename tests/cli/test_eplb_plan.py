@@ -148,9 +148,9 @@ def test_the_text_tells_the_plan_and_where_it_is_saved(folder: Path) -> None:
 
 
 def test_the_policies_of_the_flag_are_those_that_there_are() -> None:
-    from windtunnel.eplb.policies import _policies
+    from windtunnel.eplb.policies import POLICIES
 
-    assert tuple(_policies()) == eplb_flags.POLICIES
+    assert tuple(POLICIES) == eplb_flags.POLICIES
     assert all(flag.help for flag in parser().flags)
 
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from windtunnel.eplb.balance import (
+    arrivals,
     balancedness,
     balancedness_weighted,
     checked_load,
@@ -50,6 +51,7 @@ def test_only_what_is_new_to_a_rank_is_a_copy() -> None:
     assert copies_between(before, Placement.of([[[0, 1], [2, -1]]], 3)) == 0  # dropped
     assert copies_between(before, Placement.of([[[0, 2], [1, 2]]], 3)) == 2
     assert copies_between(before, Placement.of([[[0, 1], [1, 1]]], 3)) == 1  # twice on a rank is sent once
+    assert arrivals(before, Placement.of([[[0, 2], [1, 1]]], 3)).tolist() == [1, 1]
     assert holders(before).tolist() == [[[True, True, False], [True, False, True]]]
 
 

@@ -35,7 +35,6 @@ def test_nothing_to_do_is_a_plan_without_steps() -> None:
     base = placed([[0, 1], [2, 0]])
     plan = planned(base, base)
     assert (plan.steps, plan.copies, plan.drops, plan.num_bytes, plan.links, plan.estimated_s) == ((), [], [], 0, [], 0)
-    assert plan.busiest_link_bytes == 0
 
 
 def test_a_copy_names_its_group_its_slot_and_its_sources() -> None:

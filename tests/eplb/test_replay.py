@@ -34,7 +34,7 @@ class Notes:
         if len(self.seen) == self.fails_at:
             raise TooFewSlots(9, 4, 2, "a test")
         self.seen.append(load.mean)
-        return committed, Explanation("notes", 1, None, None, 0, 0, {})
+        return committed, Explanation("notes", 1, None, 0, 0, {})
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ def test_a_trace_that_leaves_no_step_to_judge_a_plan_by_is_refused(steps: int, e
 
 def test_a_plan_sees_the_latest_steps_before_it_and_none_after() -> None:
     load, notes, done = trace(11), Notes(), []
-    found = replay(load, Planner("notes", notes), TOPOLOGY, start(), Windows(4, 3), done.append)
+    found = replay(load, Planner(notes), TOPOLOGY, start(), Windows(4, 3), done.append)
     assert [plan.step for plan in found.plans] == [4, 8]
     assert np.allclose(notes.seen, [load[1:4].mean(axis=0), load[5:8].mean(axis=0)])
     assert done == [4, 8, 11]
@@ -68,7 +68,7 @@ def start() -> Placement:
 
 def test_each_step_after_the_first_plan_is_judged_by_the_placement_that_serves_it() -> None:
     load = trace(11)
-    found = replay(load, Planner("notes", Notes()), TOPOLOGY, start(), Windows(4, 4))
+    found = replay(load, Planner(Notes()), TOPOLOGY, start(), Windows(4, 4))
     of_ranks = load.reshape(11, 3, 2, 2).sum(axis=3)
     expected = (of_ranks.mean(axis=2) / of_ranks.max(axis=2)).mean(axis=1)[4:]
     assert np.allclose(found.balancedness, expected)
@@ -79,7 +79,7 @@ def test_each_step_after_the_first_plan_is_judged_by_the_placement_that_serves_i
 
 def test_the_placement_of_a_plan_is_in_place_for_the_next_one() -> None:
     skewed = np.tile(np.array([[[8, 8, 1, 1]]]), (6, 3, 1))
-    found = replay(skewed, Planner("flat", policy("deepseek-flat")), TOPOLOGY, start(), Windows(2, 2))
+    found = replay(skewed, Planner(policy("deepseek-flat")), TOPOLOGY, start(), Windows(2, 2))
     first, second = found.plans
     assert first.moved_ratio == first.copies / 12 > 0
     assert (second.copies, second.moved_ratio) == (0, 0)  # the load is the same, and so is the plan
@@ -88,7 +88,7 @@ def test_the_placement_of_a_plan_is_in_place_for_the_next_one() -> None:
 
 
 def test_a_policy_that_fails_keeps_the_plans_that_it_made() -> None:
-    found = replay(trace(11), Planner("notes", Notes(fails_at=1)), TOPOLOGY, start(), Windows(4, 4))
+    found = replay(trace(11), Planner(Notes(fails_at=1)), TOPOLOGY, start(), Windows(4, 4))
     assert isinstance(found.error, TooFewSlots)
     assert [plan.step for plan in found.plans] == [4]
     assert len(found.balancedness) == 4
@@ -98,7 +98,7 @@ def test_a_weighted_split_judges_by_the_shares_that_suited_the_window() -> None:
     topology = Topology.uniform(2, slots_per_rank=[3, 2])
     placed = Placement.of([[[0, 1, 2], [3, 0, -1]]] * 3, 4, slots_per_rank=(3, 2))
     load = np.tile(np.array([[[4, 4, 2, 2]]]), (4, 3, 1))
-    even = replay(load, Planner("notes", Notes()), topology, placed, Windows(2, 2))
-    weighted = replay(load, Planner("notes", Notes(), split="weighted"), topology, placed, Windows(2, 2))
+    even = replay(load, Planner(Notes()), topology, placed, Windows(2, 2))
+    weighted = replay(load, Planner(Notes(), split="weighted"), topology, placed, Windows(2, 2))
     assert even.balancedness.tolist() == pytest.approx([0.75, 0.75])
     assert weighted.balancedness.tolist() == pytest.approx([1, 1])

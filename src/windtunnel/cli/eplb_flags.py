@@ -128,6 +128,15 @@ def read_file(flag: str, path: str | None, read: Callable[[Path], _Read]) -> _Re
         return read(Path(path))
 
 
+def previous_of(values: argparse.Namespace, load: NDArray[Any]) -> Placement | None:
+    """The placement that is in place, for a load [steps, layers, experts]; raises as `read_file` does."""
+    from windtunnel.eplb.files import read_placement
+
+    if values.previous is None:
+        return None
+    return read_file("--previous", values.previous, lambda path: read_placement(path, load.shape[2]))
+
+
 def prove_writable(flag: str, path: str | None, *read_from: str | None) -> None:
     """Before any work is done. Raises ConfigurationError, also where the file is one of those that are `read_from`."""
     if path is None:
@@ -241,14 +250,13 @@ def _counted(slots_per_rank: tuple[int, ...]) -> str:
 
 def survivors(previous: Placement | None, topology: Topology) -> Placement | None:
     """What is left of a placement on the ranks that are alive."""
-    dead = [rank for rank, alive in enumerate(topology.live) if not alive]
+    dead = topology.dead_ranks
     return previous if previous is None or not dead else previous.without_ranks(dead, previous.epoch)
 
 
 def shape_text(load: NDArray[Any], topology: Topology) -> str:
     """What is planned for: `58 layers × 256 experts over 32 ranks on 4 nodes, 288 slots`."""
-    alive = len(topology.live_ranks)
-    dead = topology.num_ranks - alive
+    alive, dead = len(topology.live_ranks), len(topology.dead_ranks)
     ranks = f"{_some(alive, 'live rank')} ({dead} dead)" if dead else _some(alive, "rank")
     nodes = f" on {topology.num_nodes} nodes" if topology.num_nodes > 1 else ""
     layers, experts = load.shape[1:]

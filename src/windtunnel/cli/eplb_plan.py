@@ -21,6 +21,7 @@ from windtunnel.cli.eplb_flags import (
     budget_of,
     constraints_of,
     naming_flags,
+    previous_of,
     print_json,
     prove_writable,
     read_file,
@@ -82,19 +83,15 @@ def run(arguments: Sequence[str]) -> int:
 
 def _plan(values: argparse.Namespace) -> None:
     require_packages("windtunnel eplb", "eplb", "numba", "scipy")
-    from windtunnel.eplb.files import read_load, read_placement, write_placement
+    from windtunnel.eplb.files import read_load, write_placement
     from windtunnel.eplb.load import LoadWindow
     from windtunnel.eplb.planning import Planner, planned
     from windtunnel.eplb.policies import policy
 
     load = read_file("--load", values.load, read_load)
-    previous = None
-    if values.previous is not None:
-        previous = read_file("--previous", values.previous, lambda path: read_placement(path, load.shape[2]))
+    previous = previous_of(values, load)
     topology = topology_of(values, previous, load)
-    planner = Planner(
-        values.policy, policy(values.policy), constraints_of(values), budget_of(values), split=values.split
-    )
+    planner = Planner(policy(values.policy), constraints_of(values), budget_of(values), values.split)
     prove_writable("--output", values.output, values.load)
     window, committed = LoadWindow.of(load), survivors(previous, topology)
     warm_up(planner, window, topology, committed)

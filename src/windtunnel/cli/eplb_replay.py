@@ -21,6 +21,7 @@ from windtunnel.cli.eplb_flags import (
     budget_of,
     constraints_of,
     naming_flags,
+    previous_of,
     print_json,
     prove_writable,
     read_file,
@@ -89,16 +90,14 @@ def _compare(values: argparse.Namespace) -> None:
     require_packages("windtunnel eplb", "eplb", "numba", "scipy")
     if values.report is not None:
         require_packages("--report", "plots", "plotly")
-    from windtunnel.eplb.files import read_load, read_placement
+    from windtunnel.eplb.files import read_load
     from windtunnel.eplb.load import LoadWindow
     from windtunnel.eplb.planning import engine_placement
     from windtunnel.eplb.replay import Windows, replay
 
     trace = read_file("TRACE", values.trace, read_load)
     windows = Windows.of(len(trace), values.every, values.window_steps)
-    previous = None
-    if values.previous is not None:
-        previous = read_file("--previous", values.previous, lambda path: read_placement(path, trace.shape[2]))
+    previous = previous_of(values, trace)
     topology = topology_of(values, previous, trace)
     start = survivors(previous, topology) or engine_placement(trace.shape[1], trace.shape[2], topology)
     planners = _planners(values)
@@ -137,9 +136,9 @@ def _planners(values: argparse.Namespace) -> dict[str, Planner]:
     out = {}
     for name in dict.fromkeys(names):
         if name.startswith("deepseek"):  # it knows no limits
-            out[name] = Planner(name, policy(name), split=values.split)
+            out[name] = Planner(policy(name), split=values.split)
         else:
-            out[name] = Planner(name, policy(name), constraints, budget, values.split)
+            out[name] = Planner(policy(name), constraints, budget, values.split)
     return out
 
 

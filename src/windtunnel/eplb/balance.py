@@ -71,9 +71,15 @@ def holders(placement: Placement) -> NDArray[np.bool_]:
     return held
 
 
+def arrivals(before: Placement, after: Placement) -> NDArray[np.int64]:
+    """How many experts are new to each rank, over all layers [ranks]."""
+    new: NDArray[np.int64] = (holders(after) & ~holders(before)).sum(axis=(0, 2), dtype=np.int64)
+    return new
+
+
 def copies_between(before: Placement, after: Placement) -> int:
-    """How many experts are new to a rank, over all layers: what has to be sent."""
-    return int(np.count_nonzero(holders(after) & ~holders(before)))
+    """How many experts are new to a rank, over all layers and ranks: what has to be sent."""
+    return int(arrivals(before, after).sum())
 
 
 def explained(
@@ -89,7 +95,6 @@ def explained(
     return Explanation(
         policy=policy,
         balancedness=balancedness(load, placement),
-        balancedness_weighted=None,
         balancedness_before=None if committed is None else balancedness(load, committed),
         copies=copies,
         moved_ratio=copies / (topology.num_slots * placement.num_layers),

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, get_args
 
 from windtunnel.eplb.transaction.table import TRANSITIONS, Role, Transition
 from windtunnel.errors import EplbInputError, did_you_mean
@@ -57,5 +57,6 @@ class Faults:
         if fault.transition not in known:
             problem = f"a {role} has no transition {fault.transition}{did_you_mean(fault.transition, known)}"
             raise EplbInputError("fail_at", problem, f"There are: {', '.join(known)}.")
-        if fault.how not in ("kill", "hang", "slow"):
-            raise EplbInputError("fail_at", f"no way to fail is called {fault.how}", "There are: kill, hang, slow.")
+        if fault.how not in get_args(How):
+            remedy = f"There are: {', '.join(get_args(How))}."
+            raise EplbInputError("fail_at", f"no way to fail is called {fault.how}", remedy)

@@ -33,18 +33,15 @@ class FailureDetector:
         self._observed_ns = 0
         """The time until the latest tick during which the detector was running."""
         self._ticked_ns: int | None = None
-        self._last_heard_ns: dict[int, int] = {}
         self._silent_since_ns: dict[int, int] = {}
         """By rank, in observed time."""
 
     def heard(self, rank: int, now_ns: int) -> None:
         """A rank has given a sign of life; the first one makes it watched."""
-        self._last_heard_ns[rank] = now_ns
         self._silent_since_ns[rank] = self._observed_until(now_ns)
 
     def forget(self, rank: int) -> None:
         """Watch a rank no more; one that isn't watched is fine too."""
-        self._last_heard_ns.pop(rank, None)
         self._silent_since_ns.pop(rank, None)
 
     def tick(self, now_ns: int) -> list[int]:
@@ -55,10 +52,6 @@ class FailureDetector:
         self._observed_ns = self._observed_until(now_ns)
         self._ticked_ns = now_ns
         return sorted(rank for rank in self._silent_since_ns if self.silence_ns(rank) > self.timeout_ns)
-
-    def last_heard(self, rank: int) -> int | None:
-        """When a rank last gave a sign of life; None: it isn't watched."""
-        return self._last_heard_ns.get(rank)
 
     def silence_ns(self, rank: int) -> int:
         """For how long a rank was silent, up to the latest tick; 0 for one that isn't watched."""

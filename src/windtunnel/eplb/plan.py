@@ -138,11 +138,6 @@ class Plan:
         return sorted(links, key=lambda link: (-link.num_bytes, link.source, link.target))
 
     @property
-    def busiest_link_bytes(self) -> int:
-        """The most that any link carries."""
-        return self.links[0].num_bytes if self.links else 0
-
-    @property
     def estimated_s(self) -> float:
         """How long the bytes take at `speeds`, steps one after the other; what the protocol takes comes on top."""
         return sum(_step_s(step, self) for step in self.steps)
@@ -349,7 +344,7 @@ def _check(
 
 
 def _live_counts(placement: Placement, topology: Topology) -> NDArray[np.int32]:
-    dead = [rank for rank, alive in enumerate(topology.live) if not alive]
+    dead = topology.dead_ranks
     return placement.without_ranks(dead, placement.epoch).replica_counts if dead else placement.replica_counts
 
 

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windtunnel.clock import monotonic_ns
-from windtunnel.eplb.balance import balancedness, balancedness_weighted, holders
+from windtunnel.eplb.balance import arrivals, balancedness, balancedness_weighted, holders
 from windtunnel.eplb.placement import EMPTY, Placement
 from windtunnel.eplb.plan import Plan, make_plan
 from windtunnel.eplb.policies import Budget, Constraints, Explanation, Load, Policy, Split
@@ -20,7 +20,6 @@ from windtunnel.errors import TooFewSlots, WindtunnelError
 class Planner:
     """A policy with what it has to keep to."""
 
-    name: str
     policy: Policy
     constraints: Constraints = field(default_factory=Constraints)
     budget: Budget = field(default_factory=Budget)
@@ -88,12 +87,6 @@ def figures(load: NDArray[np.float64], placement: Placement, topology: Topology)
         lost_experts_mean=float(lost.mean()),
         lost_experts_max=int(lost.max()),
     )
-
-
-def arrivals(committed: Placement, placement: Placement) -> NDArray[np.int64]:
-    """How many experts are new to each rank, over all layers [ranks]."""
-    new: NDArray[np.int64] = (holders(placement) & ~holders(committed)).sum(axis=(0, 2), dtype=np.int64)
-    return new
 
 
 def node_crossing_ratio(load: NDArray[np.float64], placement: Placement, topology: Topology) -> float | None:

@@ -26,6 +26,7 @@ from windtunnel.eplb.load import LoadWindow
 from windtunnel.eplb.metrics import EplbMetrics
 from windtunnel.eplb.placement import Placement
 from windtunnel.eplb.plan import Plan
+from windtunnel.eplb.planning import Planner
 from windtunnel.eplb.policies import Budget, Constraints, Explanation, Load, Policy, Split, policy
 from windtunnel.eplb.recovery import RecoveryPolicy
 from windtunnel.eplb.routing import Routing
@@ -114,7 +115,8 @@ class Rebalancer:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._task: asyncio.Task[None] | None = None
         self._thread: threading.Thread | None = None
-        self._listening = threading.Event()
+        self._begun = threading.Event()
+        """It listens, or has failed to."""
         self._failure: BaseException | None = None
         self._cluster = Cluster(
             topology,
@@ -134,9 +136,9 @@ class Rebalancer:
         """Listen for ranks. Raises EplbInputError where the address can't be had."""
         self._thread = threading.Thread(target=self._run, name="eplb-coordinator", daemon=True)
         self._thread.start()
-        while not self._listening.wait(0.01):
-            if self._failure:
-                raise self._failure
+        self._begun.wait()
+        if self._failure:
+            raise self._failure
         return self
 
     @property
@@ -228,7 +230,7 @@ class Rebalancer:
         table, window = self.table, self._window
         if table is None or window is None:
             return None
-        now = float(balancedness(window.mean, table.placement))
+        now = balancedness(window.mean, table.placement)
         self.metrics.set_balancedness(now)
         return self.submit() if now < self.config.threshold else None
 
@@ -295,12 +297,11 @@ class Rebalancer:
         if dry_run or not plan.steps:
             result, kind = Result(True), "dry run" if dry_run else "nothing to do"
         else:
-            self.events.add("rebalancing", base=base.epoch, copies=_num_copies(plan), steps=len(plan.steps))
+            self.events.add("rebalancing", base=base.epoch, copies=len(plan.copies), steps=len(plan.steps))
             result = await cluster.execute(plan)
             kind = "committed" if result.committed else "aborted"
-        record = self._record(kind, result, base, placement if dry_run else cluster.committed, explanation, plan)
-        total_s = (clock.monotonic_ns() - began_ns) / NS_PER_S
-        record = _timed(record, began_ns, plan_s, total_s, self._stages_ns)
+        serving = placement if dry_run else cluster.committed
+        record = self._record(kind, result, base, serving, explanation, plan, began_ns, plan_s)
         self.records.append(record)
         self.events.add("rebalanced", result=record.result, epoch=record.epoch, reason=record.reason)
         self.metrics.observe_rebalance(record)
@@ -316,14 +317,11 @@ class Rebalancer:
         return target, explanation, self._cluster.plan_for(target)
 
     def _placed(self, window: Load, topology: Topology, base: Placement) -> tuple[Placement, Explanation]:
-        budget = self.config.budget
+        config, budget = self.config, self.config.budget
         if budget.expert_bytes is None:
             budget = replace(budget, expert_bytes=max(self._cluster.group_bytes))
-        placement, explanation = self._policy(window, topology, base, self.config.constraints, budget)
-        if self.config.split == "weighted":
-            from windtunnel.eplb.policies.split import split_tokens
-
-            placement = split_tokens(window.mean, placement)
+        planner = Planner(self._policy, config.constraints, budget, config.split)
+        placement, explanation, _ = planner.plan(window, topology, base)
         return placement, explanation
 
     def _record(
@@ -334,27 +332,29 @@ class Rebalancer:
         serving: Placement,
         explanation: Explanation | None,
         plan: Plan,
+        began_ns: int,
+        plan_s: float,
     ) -> RebalanceRecord:
         mean = self._window.mean if self._window else None
         return RebalanceRecord(
-            at_ns=0,
+            at_ns=began_ns,
             policy=self.config.policy if explanation else "given",
             result=kind,
             reason=result.reason,
             base_epoch=base.epoch,
             epoch=self._cluster.committed.epoch,
-            balancedness_before=None if mean is None else float(balancedness(mean, base)),
-            balancedness=None if mean is None else float(balancedness(mean, serving)),
-            balancedness_weighted=None if mean is None else float(balancedness_weighted(mean, serving)),
-            copies=_num_copies(plan),
+            balancedness_before=None if mean is None else balancedness(mean, base),
+            balancedness=None if mean is None else balancedness(mean, serving),
+            balancedness_weighted=None if mean is None else balancedness_weighted(mean, serving),
+            copies=len(plan.copies),
             bytes_planned=plan.num_bytes,
             bytes_moved=sum(outcome.moved_bytes for outcome in result.outcomes if outcome.committed),
             bytes_wasted=sum(outcome.wasted_bytes for outcome in result.outcomes),
             retries=sum(outcome.retries for outcome in result.outcomes),
             steps=len(plan.steps),
-            plan_s=0,
-            total_s=0,
-            stages_s={},
+            plan_s=plan_s,
+            total_s=(clock.monotonic_ns() - began_ns) / NS_PER_S,
+            stages_s={stage: spent_ns / NS_PER_S for stage, spent_ns in self._stages_ns.items()},
             stopped=dict(explanation.stopped) if explanation else {},
         )
 
@@ -371,6 +371,7 @@ class Rebalancer:
             asyncio.run(self._main())
         except BaseException as error:
             self._failure = error
+        self._begun.set()
         for future in list(self._futures):
             serving = self._cluster.committed.epoch if self._cluster.coordinator else 0
             reason = str(self._failure) if self._failure else "the coordinator was closed"
@@ -382,7 +383,7 @@ class Rebalancer:
         while self._cluster.address is None and not self._task.done():
             await asyncio.sleep(0.001)
         if self._cluster.address is not None:
-            self._listening.set()
+            self._begun.set()
         try:
             await self._task
         except asyncio.CancelledError:
@@ -402,16 +403,3 @@ class Rebalancer:
 
 def _without_lost(topology: Topology, live: Topology) -> Topology:
     return replace(topology, live=tuple(a and b for a, b in zip(topology.live, live.live, strict=True)))
-
-
-def _num_copies(plan: Plan) -> int:
-    return sum(len(step.copies) for step in plan.steps)
-
-
-def _timed(
-    record: RebalanceRecord, at_ns: int, plan_s: float, total_s: float, stages_ns: dict[str, int]
-) -> RebalanceRecord:
-    from msgspec.structs import replace as changed
-
-    stages_s = {stage: spent / NS_PER_S for stage, spent in stages_ns.items()}
-    return changed(record, at_ns=at_ns, plan_s=plan_s, total_s=total_s, stages_s=stages_s)

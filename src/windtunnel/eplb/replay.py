@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from windtunnel.eplb.balance import balancedness_weighted
+from windtunnel.eplb.balance import balancedness_weighted, copies_between
 from windtunnel.eplb.load import LoadWindow
 from windtunnel.eplb.placement import Placement
-from windtunnel.eplb.planning import Planner, arrivals
+from windtunnel.eplb.planning import Planner
 from windtunnel.eplb.topology import Topology
 from windtunnel.errors import EplbInputError, WindtunnelError
 
@@ -99,7 +99,7 @@ def replay(
             achieved = [balancedness_weighted(counts, placement) for counts in served]
             judged += achieved
             if planner is not None:
-                copies = int(arrivals(before, placement).sum())
+                copies = copies_between(before, placement)
                 plans.append(
                     ReplayedPlan(
                         step=begin,

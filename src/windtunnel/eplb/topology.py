@@ -91,6 +91,11 @@ class Topology:
         return tuple(rank for rank, alive in enumerate(self.live) if alive)
 
     @property
+    def dead_ranks(self) -> tuple[int, ...]:
+        """The others, in order."""
+        return tuple(rank for rank, alive in enumerate(self.live) if not alive)
+
+    @property
     def live_slots_per_rank(self) -> tuple[int, ...]:
         """Slots that can be used: 0 for a dead rank."""
         return tuple(n if alive else 0 for n, alive in zip(self.slots_per_rank, self.live, strict=True))
@@ -104,11 +109,6 @@ class Topology:
         """The same, with these ranks dead."""
         dead = set(ranks)
         return replace(self, live=tuple(alive and rank not in dead for rank, alive in enumerate(self.live)))
-
-    def with_live(self, ranks: Iterable[int]) -> Topology:
-        """The same, with these ranks alive again."""
-        joined = set(ranks)
-        return replace(self, live=tuple(alive or rank in joined for rank, alive in enumerate(self.live)))
 
 
 def _deal(items: int, hands: int) -> tuple[int, ...]:

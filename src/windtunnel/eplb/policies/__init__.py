@@ -70,8 +70,6 @@ class Explanation:
     policy: str
     balancedness: float
     """Predicted: mean over layers of mean rank load ÷ maximum rank load, tokens split evenly over replicas."""
-    balancedness_weighted: float | None
-    """The same with the placement's own shares; None: they are even."""
     balancedness_before: float | None
     """Of the committed placement under this load; None: there was none."""
     copies: int
@@ -95,29 +93,28 @@ class _Known(NamedTuple):
     """Packages of the extra `eplb`."""
 
 
-def _policies() -> dict[str, _Known]:
-    return {
-        "windtunnel": _Known("incremental", "plan", ("numba", "scipy")),
-        "deepseek": _Known("deepseek", "plan"),
-        "deepseek-flat": _Known("deepseek", "plan_flat"),
-    }
+POLICIES = {
+    "windtunnel": _Known("incremental", "plan", ("numba", "scipy")),
+    "deepseek": _Known("deepseek", "plan"),
+    "deepseek-flat": _Known("deepseek", "plan_flat"),
+}
 
 
 def policy(name: str) -> Policy:
     """The policy of that name; its module is imported when it is called first. Raises EplbInputError, MissingExtra."""
-    known = _policies()
-    if name not in known:
-        remedy = f"There are: {', '.join(known)}."
-        raise EplbInputError("policy", f"no policy {name}{did_you_mean(name, known)}", remedy)
-    for package in known[name].needs:
+    known = POLICIES.get(name)
+    if known is None:
+        remedy = f"There are: {', '.join(POLICIES)}."
+        raise EplbInputError("policy", f"no policy {name}{did_you_mean(name, POLICIES)}", remedy)
+    for package in known.needs:
         if find_spec(package) is None:
             raise MissingExtra(f"the policy {name}", package, "eplb")
 
     def plan(
         load: Load, topology: Topology, committed: Placement | None, constraints: Constraints, budget: Budget
     ) -> tuple[Placement, Explanation]:
-        module = import_module(f"{__name__}.{known[name].module}")
-        found: Policy = getattr(module, known[name].function)
+        module = import_module(f"{__name__}.{known.module}")
+        found: Policy = getattr(module, known.function)
         return found(load, topology, committed, constraints, budget)
 
     return plan

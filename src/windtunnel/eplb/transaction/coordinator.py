@@ -51,11 +51,9 @@ class _Transaction:
     prepares: dict[int, m.Prepare]
     members: set[int]
     """The ranks that have a vote: those that were members at the start and were not lost since."""
-    started_ns: int
     asked_ns: int = 0
     since_ns: int = 0
     """When the present stage began."""
-    decided_ns: int = 0
     answered: set[int] = field(default_factory=set)
     verified: set[int] = field(default_factory=set)
     reason: str = ""
@@ -116,7 +114,7 @@ class Coordinator:
         target = target.with_epoch(self.last_epoch)
         prepares = self._prepares(target, copies, group_bytes, digests)
         members = set(self.members)
-        self._transaction = _Transaction(self._last_txn, target, prepares, members, now_ns)
+        self._transaction = _Transaction(self._last_txn, target, prepares, members)
         return [self._enter("start", now_ns), *self._ask(now_ns), *self._advance(now_ns)]
 
     def resume(self, pending: m.Pending, decided: bool, now_ns: int) -> list[CoordinatorInstruction]:
@@ -124,10 +122,9 @@ class Coordinator:
         assert self.stage is Stage.IDLE
         target = pending.target.placement()
         self.last_epoch = max(self.last_epoch, target.epoch)
-        t = _Transaction(pending.txn, target, {}, set(self.members), now_ns)
+        t = _Transaction(pending.txn, target, {}, set(self.members))
         self._transaction = t
         if decided:
-            t.decided_ns = now_ns
             return [self._enter("finish", now_ns), Announce(target), *self._ask(now_ns)]
         t.reason, t.gave_up_in = "its coordinator was lost before the decision", pending.phase
         return [self._enter("roll_back", now_ns), *self._ask(now_ns), *self._advance(now_ns)]
@@ -261,7 +258,6 @@ class Coordinator:
         return []
 
     def _decide(self, t: _Transaction, now_ns: int) -> list[CoordinatorInstruction]:
-        t.decided_ns = now_ns
         return [self._enter("all_verified", now_ns), *self._ask(now_ns), Announce(t.target)]
 
     def _commit(self, t: _Transaction, now_ns: int) -> list[CoordinatorInstruction]:
@@ -289,13 +285,10 @@ class Coordinator:
             stage,
             t.reason,
             tuple(sorted(t.culprits)),
-            t.started_ns,
-            t.decided_ns,
-            now_ns,
-            sum(t.moved_bytes.values()),
-            sum(t.wasted_bytes.values()),
-            sum(len(faults) for faults in t.retries.values()),
-            sum(len(p.orders) for p in t.prepares.values()),
+            moved_bytes=sum(t.moved_bytes.values()),
+            wasted_bytes=sum(t.wasted_bytes.values()),
+            retries=sum(len(faults) for faults in t.retries.values()),
+            copies=sum(len(p.orders) for p in t.prepares.values()),
         )
         return [self._enter(trigger, now_ns), Ended(outcome)]
 

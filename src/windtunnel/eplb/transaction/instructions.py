@@ -142,9 +142,6 @@ class Outcome:
     reason: str = ""
     culprits: tuple[int, ...] = ()
     """Ranks that were lost, did not answer, or could not be read from."""
-    started_ns: int = 0
-    decided_ns: int = 0
-    ended_ns: int = 0
     moved_bytes: int = 0
     wasted_bytes: int = 0
     retries: int = 0

@@ -76,6 +76,8 @@ class ChangeBytes(Struct, frozen=True, array_like=True):
         """What makes `target` of `base`."""
         pairs = enumerate(zip(base.layer_digests, target.layer_digests, strict=True))
         layers = [layer for layer, (ours, theirs) in pairs if ours != theirs]
+        if not layers:
+            return cls(target.epoch, (), b"", b"")
         slots, share = target.slots[layers].astype("<i4").tobytes(), target.share[layers].astype("<f4").tobytes()
         return cls(target.epoch, tuple(layers), slots, share)
 
@@ -223,7 +225,6 @@ class Aborted(Struct, frozen=True, tag="aborted"):
 
     term: int
     txn: int
-    quarantined_buffers: int = 0
     wasted_bytes: int = 0
 
 

@@ -1,28 +1,27 @@
 """A rank's part in transactions, without I/O: messages and what became of instructions in, instructions out.
 
 The machine owns the facts: which expert each slot holds and since which epoch, what each staging buffer is used for,
-which epoch is committed, and in which phase of which transaction the rank is. Its shell owns bytes and sockets.
+which epoch is committed, and in which phase of which transaction the rank is. How copies are made is `copying.py`'s;
+bytes and sockets are its shell's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from windtunnel.eplb.placement import EMPTY, Placement
 from windtunnel.eplb.transaction import messages as m
+from windtunnel.eplb.transaction.copying import Copying
+from windtunnel.eplb.transaction.copying import RankLimits as RankLimits
 from windtunnel.eplb.transaction.instructions import (
-    Abandon,
-    Check,
     Entered,
     Forget,
     Instruction,
     Know,
     Overwrite,
-    Read,
     Refuse,
     RouteBy,
     Send,
@@ -30,41 +29,16 @@ from windtunnel.eplb.transaction.instructions import (
     View,
     Withdraw,
 )
-from windtunnel.eplb.transaction.staging import Buffer, BufferState, Staging
+from windtunnel.eplb.transaction.staging import BufferState, Staging
 from windtunnel.eplb.transaction.table import Phase, apply
-from windtunnel.errors import (
-    PeerLost,
-    RebalanceAborted,
-    TransferError,
-    TransferFailed,
-    TransferTimeout,
-    WindtunnelError,
-)
-
-
-class RankLimits(NamedTuple):
-    """How a rank reads."""
-
-    copy_deadline_ns: int = 2_000_000_000
-    """A copy that makes no progress for this long is given up."""
-    max_reads: int = 4
-    """Copies under way at once."""
-
-
-@dataclass
-class _CopyState:
-    order: m.Order
-    tried: set[int] = field(default_factory=set)
-    """Indices of sources."""
-    done: bool = False
+from windtunnel.errors import RebalanceAborted
 
 
 @dataclass
 class _Transaction:
     txn: int
     target: Placement
-    copies: list[_CopyState]
-    staged: dict[tuple[int, int], int] = field(default_factory=dict)
+    copying: Copying
     same_slots: bool = False
     """As in the epoch before, and no copies: what the slots hold is neither to be checked nor changed."""
     view: View | None = None
@@ -73,21 +47,6 @@ class _Transaction:
     unsettled: set[int] = field(default_factory=set)
     """Buffers that are not in their slots yet."""
     fault: m.Fault | None = None
-    moved_bytes: int = 0
-    wasted_bytes: int = 0
-    retries: list[m.Fault] = field(default_factory=list)
-    suspects: set[int] = field(default_factory=set)
-    """Ranks that a copy failed from: others are tried before them."""
-    starved_ns: int | None = None
-    """Since when copies wait while every buffer is quarantined."""
-
-
-@dataclass
-class _ReadState:
-    copy: _CopyState
-    source: int
-    """Index into the copy's sources."""
-    deadline_ns: int
 
 
 class RankMachine:
@@ -112,7 +71,6 @@ class RankMachine:
         self.committed: Placement | None = None
         self._limits = limits or RankLimits()
         self._transaction: _Transaction | None = None
-        self._reads: dict[int, _ReadState] = {}
         self._peers: dict[int, int] = {}
         """Generation by rank."""
         self._closed_txn = 0
@@ -120,13 +78,11 @@ class RankMachine:
         self._settled_txn = 0
         self._view: View | None = None
         self._views = 0
-        self._now_ns = 0
 
     # --- what the coordinator says --------------------------------------------------------------------------------
 
     def receive(self, message: m.FromCoordinator, now_ns: int) -> list[Instruction]:
         """Take a message; one of an older term than the newest seen is dropped."""
-        self._now_ns = now_ns
         if isinstance(message, m.Refused):
             return [Refuse(message.reason, message.remedy, message.rejoin)]
         if message.term < self.term:
@@ -138,11 +94,11 @@ class RankMachine:
             case m.Joined(peer=peer):
                 return self._know(peer)
             case m.Left():
-                return self._left(message)
+                return self._left(message, now_ns)
             case m.Prepare():
                 return self._prepare(message)
             case m.Transfer(txn=txn):
-                return self._transfer(txn)
+                return self._transfer(txn, now_ns)
             case m.Publish(txn=txn, epoch=epoch):
                 return self._publish(txn, epoch)
             case m.Retire(txn=txn, epoch=epoch):
@@ -160,7 +116,7 @@ class RankMachine:
 
         Nobody here may read any view of this life any more when the next one begins.
         """
-        out = self._abandon_reads()
+        out = self._transaction.copying.abandon() if self._transaction else []
         heir = RankMachine(self.rank, generation, np.full_like(self.contents, EMPTY), 0, self._limits)
         heir.staging, heir._views, heir._peers = self.staging, self._views, self._peers
         for buffer in self.staging.buffers:
@@ -186,14 +142,14 @@ class RankMachine:
         self._peers[peer.rank] = peer.generation
         return [Know(peer)]
 
-    def _left(self, message: m.Left) -> list[Instruction]:
+    def _left(self, message: m.Left, now_ns: int) -> list[Instruction]:
         rank, generation = message.rank, message.generation
         if message.gone:
             self.staging.free_of_peer(rank, generation)
         if self._peers.get(rank) != generation:  # another process has its rank by now
-            return self._begin_reads()
+            return self._begin_reads(now_ns)
         del self._peers[rank]
-        return [Forget(rank), *self._begin_reads()]
+        return [Forget(rank), *self._begin_reads(now_ns)]
 
     # --- prepare --------------------------------------------------------------------------------------------------
 
@@ -210,13 +166,13 @@ class RankMachine:
         target = self._target(message)
         if isinstance(target, m.Failed):
             return [Send(target)]
-        copies = [_CopyState(order) for order in message.orders]
-        self._transaction = t = _Transaction(message.txn, target, copies)
-        t.same_slots = not copies and self.committed is not None and target.slots is self.committed.slots
+        copying = Copying(message.orders, self.staging, self._peers, self._limits)
+        self._transaction = t = _Transaction(message.txn, target, copying)
+        t.same_slots = not message.orders and self.committed is not None and target.slots is self.committed.slots
         if problem := self._disagreement(message, t):
             t.fault = m.to_fault(RebalanceAborted(target.epoch, message.base_epoch, "prepare", problem))
             return [self._enter("disagree"), *self._answer()]
-        if not copies:
+        if not message.orders:
             self._make_view(t)
             return [self._enter("prepare_without_copies"), Serve(t.view), *self._answer()]  # type: ignore[arg-type]
         return [self._enter("prepare"), *self._answer()]
@@ -278,172 +234,63 @@ class RankMachine:
 
     # --- transfer -------------------------------------------------------------------------------------------------
 
-    def _transfer(self, txn: int) -> list[Instruction]:
+    def _transfer(self, txn: int, now_ns: int) -> list[Instruction]:
         t = self._transaction
         if not t or t.txn != txn:
             return self._answer_closed(txn)
         if self.phase is Phase.PREPARED:
-            return [self._enter("transfer"), *self._begin_reads()]
+            return [self._enter("transfer"), *self._begin_reads(now_ns)]
         return self._answer() if self.phase in (Phase.VERIFIED, Phase.FAILED) else []
 
-    def _begin_reads(self) -> list[Instruction]:
-        """Begin what may begin: copies of the earliest batch that has any left, as buffers and `max_reads` allow."""
-        t = self._transaction
-        if not t or self.phase is not Phase.TRANSFERRING:
-            return []
-        out: list[Instruction] = []
-        reading = {id(read.copy) for read in self._reads.values()}
-        waiting = [c for c in t.copies if not c.done and id(c) not in reading]
-        batch = min((c.order.copy.batch for c in t.copies if not c.done), default=0)
-        for copy in waiting:
-            if copy.order.copy.batch != batch or len(self._reads) >= self._limits.max_reads:
-                continue
-            read = self._read(t, copy)
-            if read is None:
-                break
-            out.append(read)
-        starved = not self._reads and bool(waiting)
-        if not starved:
-            t.starved_ns = None
-        elif t.starved_ns is None:
-            t.starved_ns = self._now_ns
-        return out
-
-    def _read(self, t: _Transaction, copy: _CopyState) -> Read | None:
-        sources = copy.order.copy.sources
-        untried = [i for i in range(len(sources)) if i not in copy.tried]
-        index = next((i for i in untried if sources[i].rank not in t.suspects), untried[0])
-        rank = sources[index].rank
-        buffer = self.staging.arm(copy.order, rank, self._peers.get(rank))
-        if buffer is None:
-            return None
-        copy.tried.add(index)
-        deadline_ns = self._now_ns + self._limits.copy_deadline_ns
-        self._reads[buffer.number] = _ReadState(copy, index, deadline_ns)
-        return Read(buffer.number, buffer.attempt, copy.order, rank, sources[index].slot)
-
     def progressed(self, buffer: int, attempt: int, now_ns: int) -> list[Instruction]:
-        """Some bytes landed: the copy's deadline begins anew."""
-        self._now_ns = now_ns
-        read = self._reads.get(buffer)
-        if read and self.staging.find(buffer, attempt):
-            read.deadline_ns = now_ns + self._limits.copy_deadline_ns
+        """Some bytes of a copy landed."""
+        if t := self._transferring():
+            t.copying.progressed(buffer, attempt, now_ns)
         return []
 
     def landed(self, buffer: int, attempt: int, now_ns: int) -> list[Instruction]:
         """All bytes of a copy are there."""
-        self._now_ns = now_ns
-        found = self.staging.find(buffer, attempt)
-        if not found or found.state is not BufferState.ARMED or not found.order:
-            return []
-        found.state = BufferState.LANDED
-        return [Check(buffer, attempt, found.order)]
+        t = self._transferring()
+        return t.copying.landed(buffer, attempt) if t else []
 
     def checked(self, buffer: int, attempt: int, digest: bytes, now_ns: int) -> list[Instruction]:
         """The checksum of what landed."""
-        self._now_ns = now_ns
-        t, found, read = self._transaction, self.staging.find(buffer, attempt), self._reads.get(buffer)
-        if not t or not found or not read or found.state is not BufferState.LANDED:
-            return []
-        order = read.copy.order
-        if order.digest and digest != order.digest:
-            t.wasted_bytes += order.num_bytes
-            source = order.copy.sources[read.source].rank
-            del self._reads[buffer]
-            self.staging.free(found)
-            reason = f"checksum {digest.hex()} instead of {order.digest.hex()}"
-            return self._try_next(t, read, self._error(order, source, "failed", reason))
-        found.state = BufferState.VERIFIED
-        del self._reads[buffer]
-        read.copy.done = True
-        t.moved_bytes += order.num_bytes
-        t.staged[order.copy.layer, order.copy.slot] = buffer
-        if all(copy.done for copy in t.copies):
-            view = self._make_view(t)
-            return [self._enter("copied"), Serve(view), *self._answer()]
-        return self._begin_reads()
+        t = self._transferring()
+        return self._went_on(t, t.copying.checked(buffer, attempt, digest, now_ns)) if t else []
 
     def read_failed(self, buffer: int, attempt: int, kind: str, reason: str, now_ns: int) -> list[Instruction]:
         """A read ended with an error: `kind` is `lost` or `failed`, `reason` the transport's own words."""
-        self._now_ns = now_ns
-        found, read = self.staging.find(buffer, attempt), self._reads.get(buffer)
-        if not found or not read or found.state is not BufferState.ARMED:
-            return []
-        return self._give_up(found, read, kind, reason)
+        t = self._transferring()
+        return self._went_on(t, t.copying.read_failed(buffer, attempt, kind, reason, now_ns)) if t else []
 
     def drained(self, buffer: int, attempt: int, now_ns: int) -> list[Instruction]:
         """No byte of a read that was given up can land any more."""
-        self._now_ns = now_ns
         found = self.staging.find(buffer, attempt)
         if found and found.state is BufferState.QUARANTINED and found.view is None:
             self.staging.free(found)
-            return self._begin_reads()
+            return self._begin_reads(now_ns)
         return []
 
     def tick(self, now_ns: int) -> list[Instruction]:
         """Give up the copies that made no progress."""
-        self._now_ns = now_ns
-        out: list[Instruction] = []
-        for number, read in list(self._reads.items()):
-            buffer = self.staging.buffers[number]
-            if buffer.state is BufferState.ARMED and now_ns >= read.deadline_ns and self._reads.get(number) is read:
-                out += self._give_up(buffer, read, "timeout", "no byte arrived")
-        t = self._transaction
-        if t and t.starved_ns is not None and self.phase is Phase.TRANSFERRING:
-            out += self._begin_reads()
-            if t.starved_ns is not None and now_ns - t.starved_ns >= self._limits.copy_deadline_ns:
-                waiting = next(copy for copy in t.copies if not copy.done)
-                out += self._fail(t, self._error(waiting.order, self.rank, "failed", self._no_staging()))
+        t = self._transferring()
+        return self._went_on(t, t.copying.tick(now_ns)) if t else []
+
+    def _transferring(self) -> _Transaction | None:
+        return self._transaction if self.phase is Phase.TRANSFERRING else None
+
+    def _begin_reads(self, now_ns: int) -> list[Instruction]:
+        t = self._transferring()
+        return t.copying.begin(now_ns) if t else []
+
+    def _went_on(self, t: _Transaction, out: list[Instruction]) -> list[Instruction]:
+        """What the copies want done, and the vote once they are done or one of them can't be made."""
+        if t.copying.error:
+            t.fault = m.to_fault(t.copying.error)
+            return [*out, self._enter("copy_failed"), *t.copying.abandon(), *self._answer()]
+        if t.copying.done:
+            return [*out, self._enter("copied"), Serve(self._make_view(t)), *self._answer()]
         return out
-
-    def _give_up(self, buffer: Buffer, read: _ReadState, kind: str, reason: str) -> list[Instruction]:
-        t = self._transaction
-        del self._reads[buffer.number]
-        self.staging.quarantine(buffer)
-        out: list[Instruction] = [Abandon(buffer.number, buffer.attempt)]
-        if t:
-            source = read.copy.order.copy.sources[read.source].rank
-            out += self._try_next(t, read, self._error(read.copy.order, source, kind, reason))
-        return out
-
-    def _try_next(self, t: _Transaction, read: _ReadState, error: TransferError) -> list[Instruction]:
-        t.suspects.add(error.peer)
-        if len(read.copy.tried) == len(read.copy.order.copy.sources):
-            return self._fail(t, error)
-        t.retries.append(m.to_fault(error))
-        return self._begin_reads()
-
-    def _fail(self, t: _Transaction, error: WindtunnelError) -> list[Instruction]:
-        t.fault = m.to_fault(error)
-        return [self._enter("copy_failed"), *self._abandon_reads(), *self._answer()]
-
-    def _abandon_reads(self) -> list[Instruction]:
-        out: list[Instruction] = []
-        for number in list(self._reads):
-            buffer = self.staging.buffers[number]
-            landed = buffer.state is BufferState.LANDED
-            self.staging.quarantine(buffer)
-            if landed:  # it is being checked; no read is under way
-                self.staging.free(buffer)
-            else:
-                out.append(Abandon(number, buffer.attempt))
-        self._reads.clear()
-        return out
-
-    def _error(self, order: m.Order, source: int, kind: str, reason: str) -> TransferError:
-        """The one place where a transport's trouble becomes an error that tells peer, layer, expert and bytes."""
-        facts = (source, order.copy.layer, order.copy.expert, order.num_bytes, reason)
-        match kind:
-            case "lost":
-                return PeerLost(*facts)
-            case "timeout":
-                return TransferTimeout(*facts, waited_s=self._limits.copy_deadline_ns / 1e9)
-            case _:
-                return TransferFailed(*facts)
-
-    def _no_staging(self) -> str:
-        quarantined, total = self.staging.count(BufferState.QUARANTINED), len(self.staging.buffers)
-        return f"no staging buffer is free: {quarantined} of {total} are quarantined"
 
     # --- publish, retire ------------------------------------------------------------------------------------------
 
@@ -458,7 +305,6 @@ class RankMachine:
 
     def routers_gone(self, view: int, now_ns: int) -> list[Instruction]:
         """Nobody here routes by a view older than `view` any more."""
-        self._now_ns = now_ns
         t = self._transaction
         if not t or self.phase is not Phase.PUBLISHED or not t.view or t.view.number != view:
             return []
@@ -485,7 +331,7 @@ class RankMachine:
             return []
         entered = self._enter("retire")
         old, self._view = self._view, t.view
-        t.unsettled = set(t.staged.values())
+        t.unsettled = set(t.copying.staged.values())
         if old is None:
             return [entered, *self._settle(t)]
         t.withdrawn = old.number
@@ -493,7 +339,6 @@ class RankMachine:
 
     def readers_gone(self, view: int, now_ns: int) -> list[Instruction]:
         """Nobody here reads a view that was withdrawn any more."""
-        self._now_ns = now_ns
         self.staging.free_of_view(view)
         t = self._transaction
         if t and self.phase is Phase.SETTLING and view == t.withdrawn:
@@ -501,16 +346,16 @@ class RankMachine:
             return self._settle(t)
         if t and self.phase is Phase.RELEASING and t.view and view == t.view.number:
             return self._end(t)
-        return self._begin_reads()
+        return self._begin_reads(now_ns)
 
     def _settle(self, t: _Transaction) -> list[Instruction]:
         """The old epoch is over here: its slots may be overwritten."""
         if not t.same_slots:
             self._adopt_contents(t.target)
-        if not t.staged:
+        if not t.copying.staged:
             return [self._enter("overwritten"), *self._end(t)]
-        orders = {(c.order.copy.layer, c.order.copy.slot): c.order for c in t.copies}
-        return [Overwrite(buffer, orders[where]) for where, buffer in t.staged.items()]
+        orders = {(order.copy.layer, order.copy.slot): order for order in t.copying.orders}
+        return [Overwrite(buffer, orders[where]) for where, buffer in t.copying.staged.items()]
 
     def _adopt_contents(self, target: Placement) -> None:
         """Slots change hands: what an overwritten slot holds is known when it is done, until then nothing is."""
@@ -521,7 +366,6 @@ class RankMachine:
 
     def overwritten(self, buffer: int, now_ns: int) -> list[Instruction]:
         """A slot holds its new expert."""
-        self._now_ns = now_ns
         t, found = self._transaction, self.staging.buffers[buffer]
         if not t or self.phase is not Phase.SETTLING or buffer not in t.unsettled or not found.order:
             return []
@@ -533,7 +377,7 @@ class RankMachine:
             return []
         entered = self._enter("overwritten")
         self._view = self._new_view(t.target, {})
-        for number in t.staged.values():
+        for number in t.copying.staged.values():
             self.staging.quarantine(self.staging.buffers[number], view=t.view.number)
         return [entered, Serve(self._view), RouteBy(self._view), Withdraw(t.view.number)]
 
@@ -555,16 +399,14 @@ class RankMachine:
             return [*out, *self._answer_closed(txn)]
         if self._is_decided():
             return []  # whoever aborts it does not know yet
-        wasted = t.wasted_bytes + t.moved_bytes
-        out = self._roll_back()
-        quarantined = self.staging.count(BufferState.QUARANTINED)
-        return [*out, Send(m.Aborted(self.term, txn, quarantined, wasted))]
+        wasted = t.copying.wasted_bytes + t.copying.moved_bytes
+        return [*self._roll_back(), Send(m.Aborted(self.term, txn, wasted))]
 
     def _roll_back(self) -> list[Instruction]:
         t = self._transaction
         assert t is not None
-        out: list[Instruction] = [self._enter("abort"), *self._abandon_reads()]
-        for number in t.staged.values():
+        out: list[Instruction] = [self._enter("abort"), *t.copying.abandon()]
+        for number in t.copying.staged.values():
             buffer = self.staging.buffers[number]
             if t.view:
                 self.staging.quarantine(buffer, view=t.view.number)
@@ -581,21 +423,20 @@ class RankMachine:
     def _answer_closed(self, txn: int) -> list[Instruction]:
         if txn == self._settled_txn or txn > self._closed_txn:
             return []
-        return [Send(m.Aborted(self.term, txn, self.staging.count(BufferState.QUARANTINED)))]
+        return [Send(m.Aborted(self.term, txn))]
 
     def _answer(self) -> list[Instruction]:
         """What this rank has to say of its transaction: said anew whenever it is asked."""
         t = self._transaction
         assert t is not None
+        counted = (t.copying.moved_bytes, t.copying.wasted_bytes, tuple(t.copying.retries))
         match self.phase:
             case Phase.PREPARED:
                 return [Send(m.Prepared(self.term, t.txn, t.target.digest))]
             case Phase.VERIFIED:
-                counted = (t.moved_bytes, t.wasted_bytes, tuple(t.retries))
                 return [Send(m.Verified(self.term, t.txn, t.target.digest, *counted))]
             case Phase.FAILED:
                 assert t.fault is not None
-                counted = (t.moved_bytes, t.wasted_bytes, tuple(t.retries))
                 return [Send(m.Failed(self.term, t.txn, t.fault, *counted))]
             case Phase.PUBLISHED:
                 return [Send(m.Published(self.term, t.txn))]
@@ -610,7 +451,7 @@ class RankMachine:
         return Entered(transition)
 
     def _make_view(self, t: _Transaction) -> View:
-        t.view = self._new_view(t.target, dict(t.staged))
+        t.view = self._new_view(t.target, dict(t.copying.staged))
         return t.view
 
     def _new_view(self, placement: Placement, staged: dict[tuple[int, int], int]) -> View:

@@ -101,8 +101,3 @@ _TARGETS = {(t.role, t.source, t.trigger): t for t in TRANSITIONS}
 def apply(role: Role, source: str, trigger: str) -> Transition:
     """The transition from `source` by `trigger`. A KeyError is a bug: machines ask only for what the table has."""
     return _TARGETS[role, source, trigger]
-
-
-def allowed(role: Role, source: str, trigger: str) -> bool:
-    """Whether the table has such a transition."""
-    return (role, source, trigger) in _TARGETS

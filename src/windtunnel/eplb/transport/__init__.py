@@ -10,6 +10,7 @@ released may go on writing into its memory until `drained` says otherwise: whoev
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -40,14 +41,6 @@ class ReadPeerLost(ReadFailed):
     """The peer's process, or the link to it, is gone; or it came back as another generation."""
 
 
-class Read(Protocol):
-    """A read that was begun."""
-
-    @property
-    def peer(self) -> int:
-        """The rank that is read from."""
-
-
 class Transport(Protocol):
     """Reads from peers' memory. Make one in the process that uses it, after any fork; use it from one thread."""
 
@@ -67,7 +60,10 @@ class Transport(Protocol):
         """Forget a rank that is fenced. Its reads raise ReadPeerLost from now on."""
 
     def read(self, peer: int, pieces: Sequence[Piece], device: int = HOST) -> Any:
-        """Begin to read into `device`, at most MAX_PIECE_BYTES. Returns a Read. Raises ReadFailed, ReadPeerLost."""
+        """Begin to read into `device`, at most MAX_PIECE_BYTES: gives what `poll` takes.
+
+        Raises ReadFailed, ReadPeerLost.
+        """
 
     def poll(self, read: Any) -> bool:
         """Whether all bytes have landed. Moves the transfer on. Raises ReadFailed or ReadPeerLost."""
@@ -82,21 +78,14 @@ class Transport(Protocol):
         """Give everything back. Only when no peer reads from here any more, and nothing here waits for one."""
 
 
-def _transports() -> dict[str, str]:
-    return {
-        "shm": "windtunnel.eplb.transport.shm:SharedMemoryTransport",
-        "nixl": "windtunnel.eplb.transport.nixl:NixlTransport",
-    }
+_TRANSPORTS = {"shm": "SharedMemoryTransport", "nixl": "NixlTransport"}
+"""The class in the module of that name, which is imported when it is asked for."""
 
 
 def make_transport(kind: str, name: str) -> Transport:
     """Make a transport; `kind` is `shm` or `nixl`, `name` this agent's, unique among peers. Raises EplbInputError."""
-    from importlib import import_module
-
-    known = _transports()
-    if kind not in known:
-        problem = f"no transport {kind}{did_you_mean(kind, known)}"
-        raise EplbInputError("transport", problem, f"There are: {', '.join(known)}.")
-    module, attribute = known[kind].split(":")
-    make: Callable[[str], Transport] = getattr(import_module(module), attribute)
+    if kind not in _TRANSPORTS:
+        problem = f"no transport {kind}{did_you_mean(kind, _TRANSPORTS)}"
+        raise EplbInputError("transport", problem, f"There are: {', '.join(_TRANSPORTS)}.")
+    make: Callable[[str], Transport] = getattr(import_module(f"{__name__}.{kind}"), _TRANSPORTS[kind])
     return make(name)

@@ -10,6 +10,7 @@ Property tests stand on it: every poll of every read is a point where `fail_at` 
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -168,8 +169,6 @@ class MemoryTransport:
         """Let peers read, and reads land in, memory of this process; raises ReadFailed for a device's."""
         if device != HOST:
             raise ReadFailed(f"memory of device {device} is none of this process")
-        import ctypes
-
         memory = np.ctypeslib.as_array((ctypes.c_uint8 * num_bytes).from_address(address))
         self._regions.append(_Region(address, memory))
 
