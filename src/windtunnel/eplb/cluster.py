@@ -8,7 +8,7 @@ because the coordinator's machine hears of them at once.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -37,11 +37,10 @@ from windtunnel.eplb.transaction.instructions import (
     Stuck,
     View,
 )
-from windtunnel.eplb.transaction.takeover import check_same_model, contents, misfit, take_over, will_hold
-from windtunnel.errors import EplbInputError, TooFewSlots, WindtunnelError
+from windtunnel.eplb.transaction.takeover import check_same_model, contents, misfit, since, take_over, will_hold
+from windtunnel.errors import EplbInputError, ExpertLost, TooFewSlots, WindtunnelError
 from windtunnel.units import NS_PER_S, s_to_ns
 
-_HELLO_S = 5.0
 _TICK_S = 0.02
 _WAIT_S = 0.001
 _RESTORE_AGAIN_S = 2.0
@@ -78,7 +77,6 @@ class Member:
 
     hello: m.Hello
     channel: control.Channel
-    refused: bool = False
 
     @property
     def rank(self) -> int:
@@ -111,6 +109,8 @@ class Result:
     committed: bool
     reason: str = ""
     outcomes: list[Outcome] = field(default_factory=list)
+    stages_ns: Counter[str] = field(default_factory=Counter)
+    """Time in each stage, of all transactions."""
 
 
 class Cluster:
@@ -126,7 +126,6 @@ class Cluster:
         *,
         on_publish: Callable[[Routing], None] | None = None,
         on_evicted: Callable[[Evicted], None] | None = None,
-        on_outcome: Callable[[Outcome, dict[str, int]], None] | None = None,
         fail_at: FailAt | tuple[str, How] | None = None,
     ) -> None:
         self.topology = topology
@@ -142,7 +141,6 @@ class Cluster:
         self._metrics = metrics
         self._on_publish = on_publish
         self._on_evicted = on_evicted
-        self._on_outcome = on_outcome
         self._faults = Faults("coordinator", fail_at)
         self._detector = FailureDetector(s_to_ns(config.hang_s), s_to_ns(_TICK_S))
         self._arrivals: dict[int, Member] = {}
@@ -161,7 +159,8 @@ class Cluster:
         self._views_made = 0
         self._restore_at_ns = 0
         self._unrestorable: set[int] = set()
-        self._stage_ns: dict[str, int] = {}
+        self._stage_ns: Counter[str] = Counter()
+        """Of the transaction under way, or the latest."""
         self._stage_since_ns = 0
         self.ready = asyncio.Event()
         """Set while the ranks are here, an epoch serves, and nothing is left to do."""
@@ -225,7 +224,7 @@ class Cluster:
     @property
     def live_topology(self) -> Topology:
         """The topology with the members alive and no others."""
-        return self.topology.without(set(range(self.topology.num_ranks)) - set(self.members))
+        return self.topology.without(self._absent())
 
     # --- gathering ------------------------------------------------------------------------------------------------
 
@@ -254,7 +253,7 @@ class Cluster:
 
     def _gathered(self, waited_s: float) -> bool:
         here = set(self._arrivals)
-        if here >= set(self.topology.live_ranks):
+        if here >= {rank for rank in self.topology.live_ranks if self.topology.slots_per_rank[rank]}:
             return True
         served = any(member.hello.committed for member in self._arrivals.values())
         patience_s = self._config.takeover_timeout_s if served else self._config.start_timeout_s
@@ -271,8 +270,8 @@ class Cluster:
     async def _attend(self, channel: control.Channel) -> None:
         """One connection, from its first message to its end."""
         try:
-            hello = await asyncio.wait_for(channel.receive(), _HELLO_S)
-        except (TimeoutError, control.ControlGarbage):
+            hello = await channel.receive()  # a stranger that says nothing is turned away by the server
+        except control.ControlGarbage:
             channel.abort()
             return
         if not isinstance(hello, m.Hello):
@@ -307,6 +306,7 @@ class Cluster:
         if hello.slots != self.topology.slots_per_rank[hello.rank]:
             return f"it has {hello.slots} slots; the topology says {self.topology.slots_per_rank[hello.rank]}"
         try:
+            _check_claims(hello, self.topology.slots_per_rank)
             others = [*self.members.values(), *self._arrivals.values()]
             if others:
                 check_same_model(others[0].hello, hello)
@@ -327,7 +327,6 @@ class Cluster:
             "It may rejoin with empty slots." if rejoin else "Give it what the coordinator says, and start it again."
         )
         self._events.add("refused", rank=member.rank, reason=reason)
-        member.refused = True
         member.channel.send(m.Refused(reason, remedy, rejoin))
         member.channel.close()
 
@@ -468,20 +467,20 @@ class Cluster:
         return decision
 
     def _may_restore(self) -> bool:
-        """Whether experts that no rank holds can be had from a weight source now."""
-        if not self.committed.missing or not any(x.hello.has_weights for x in self.members.values()):
+        """Whether it is time to restore experts that no rank holds, and not known to be in vain."""
+        if not self.committed.missing or not self.members:
             return False
         return self._unrestorable != set(self.members) and clock.monotonic_ns() >= self._restore_at_ns
 
     async def _restore(self) -> None:
-        missing = len(self.committed.missing)
+        missing, members = len(self.committed.missing), set(self.members)
         try:
-            target = cover(self.committed, self.live_topology, None)
-        except TooFewSlots as error:
+            plan = await asyncio.to_thread(lambda: self.plan_for(cover(self.committed, self.live_topology)))
+        except (TooFewSlots, ExpertLost) as error:
             self._events.add("can't restore", missing=missing, reason=str(error))
-            self._unrestorable = set(self.members)
+            self._unrestorable = members
             return
-        result = await self.execute(self.plan_for(target))
+        result = await self.execute(plan)
         self._events.add("restored" if result.committed else "restore failed", missing=missing, reason=result.reason)
         if not result.committed:
             self._restore_at_ns = clock.monotonic_ns() + s_to_ns(_RESTORE_AGAIN_S)
@@ -518,6 +517,7 @@ class Cluster:
                 except WindtunnelError as error:
                     return Result(False, str(error), result.outcomes)
                 result.outcomes.append(outcome)
+                result.stages_ns += self._stage_ns
                 if outcome.committed:
                     break
                 attempts += 1
@@ -537,13 +537,11 @@ class Cluster:
     async def _ending(self, begin: Callable[[int], list[CoordinatorInstruction]]) -> Outcome:
         """Begin a transaction and wait for its end."""
         self._ended = asyncio.get_running_loop().create_future()
-        self._stage_ns, self._stage_since_ns = {}, clock.monotonic_ns()
+        self._stage_ns, self._stage_since_ns = Counter(), clock.monotonic_ns()
         self._carry_out(begin(clock.monotonic_ns()))
         outcome = await self._ended
         self._ended = None
         self._metrics.observe_transaction(outcome, self._stage_ns)
-        if self._on_outcome:
-            self._on_outcome(outcome, self._stage_ns)
         return outcome
 
     def _carry_out(self, instructions: Iterable[CoordinatorInstruction]) -> None:
@@ -573,7 +571,7 @@ class Cluster:
 
     def _note_stage(self, stage: str) -> None:
         now_ns = clock.monotonic_ns()
-        self._stage_ns[stage] = self._stage_ns.get(stage, 0) + now_ns - self._stage_since_ns
+        self._stage_ns[stage] += now_ns - self._stage_since_ns
         self._stage_since_ns = now_ns
 
     def _announce(self, placement: Placement) -> list[CoordinatorInstruction]:
@@ -615,6 +613,18 @@ class Cluster:
                 self._haunting.remove(evicted)
                 self._events.add("ended", rank=evicted.rank, pid=evicted.pid)
                 self._tell_left(evicted._replace(ended=True))
+
+
+def _check_claims(hello: m.Hello, slots_per_rank: tuple[int, ...]) -> None:
+    """Raise EplbInputError or ValueError where what a rank says of itself can't be."""
+    held = contents(hello)
+    Placement.of(held[:, None, :], hello.num_experts)
+    if since(hello).shape != held.shape or len(hello.digests) != held.size * DIGEST_BYTES or hello.staging_buffers < 0:
+        raise ValueError("what it says of its slots does not fit together")
+    for told in (hello.committed, hello.pending and hello.pending.target):
+        if told and told.placement().slots_per_rank != slots_per_rank:
+            problem = f"{list(told.slots_per_rank)}, not {list(slots_per_rank)}"
+            raise EplbInputError("slots_per_rank", problem, "It served under another topology: start it again.")
 
 
 def _digests_of(hello: m.Hello) -> list[tuple[tuple[int, int], bytes]]:

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 from msgspec import Struct
@@ -31,9 +33,13 @@ from windtunnel.eplb.policies import Budget, Constraints, Explanation, Load, Pol
 from windtunnel.eplb.recovery import RecoveryPolicy
 from windtunnel.eplb.routing import Routing
 from windtunnel.eplb.topology import Topology
-from windtunnel.eplb.transaction.instructions import Outcome
 from windtunnel.errors import CoordinatorUnreachable, EplbInputError, RebalanceAborted, WindtunnelError
 from windtunnel.units import NS_PER_S
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
+_RECORDS_KEPT = 1000
 
 
 @dataclass(frozen=True)
@@ -96,18 +102,20 @@ class Rebalancer:
         on_publish: Callable[[Routing], None] | None = None,
         on_evicted: Callable[[Evicted], None] | None = None,
         on_event: Callable[[Event], None] | None = None,
+        registry: CollectorRegistry | None = None,
         fail_at: FailAt | tuple[str, How] | None = None,
     ) -> None:
         """Prepare to coordinate. Callbacks run on the coordinator's thread and must be quick.
 
+        `registry` is Prometheus' for the metrics; None: one of their own.
         Raises EplbInputError, MissingExtra.
         """
         self.config = config or RebalancerConfig()
         self.events = EventLog("coordinator", on_event)
-        self.records: list[RebalanceRecord] = []
-        self.metrics = EplbMetrics()
+        self.records: deque[RebalanceRecord] = deque(maxlen=_RECORDS_KEPT)
+        """Of the latest rebalances, oldest first."""
+        self.metrics = EplbMetrics(registry)
         self._policy: Policy = policy(self.config.policy)
-        self._stages_ns: dict[str, int] = {}
         self._window: LoadWindow | None = None
         self._steps_seen = 0
         self._running: Future[RebalanceRecord] | None = None
@@ -126,7 +134,6 @@ class Rebalancer:
             self.metrics,
             on_publish=on_publish,
             on_evicted=on_evicted,
-            on_outcome=self._ended,
             fail_at=fail_at,
         )
 
@@ -284,7 +291,6 @@ class Rebalancer:
     async def _rebalance(self, target: Placement | None, topology: Topology, dry_run: bool) -> RebalanceRecord:
         cluster = self._cluster
         began_ns = clock.monotonic_ns()
-        self._stages_ns = {}
         base = cluster.committed
         while True:
             members = set(cluster.members)
@@ -354,15 +360,9 @@ class Rebalancer:
             steps=len(plan.steps),
             plan_s=plan_s,
             total_s=(clock.monotonic_ns() - began_ns) / NS_PER_S,
-            stages_s={stage: spent_ns / NS_PER_S for stage, spent_ns in self._stages_ns.items()},
+            stages_s={stage: spent_ns / NS_PER_S for stage, spent_ns in result.stages_ns.items()},
             stopped=dict(explanation.stopped) if explanation else {},
         )
-
-    # --- what the cluster tells -----------------------------------------------------------------------------------
-
-    def _ended(self, outcome: Outcome, stages_ns: dict[str, int]) -> None:
-        for stage, spent_ns in stages_ns.items():
-            self._stages_ns[stage] = self._stages_ns.get(stage, 0) + spent_ns
 
     # --- the thread -----------------------------------------------------------------------------------------------
 

@@ -42,6 +42,17 @@ def test_an_expert_that_can_not_be_restored_is_named_before_a_token_is_routed_to
         fleet.settled({0, 1, 2})
 
 
+def test_where_a_rank_has_no_weight_source_nothing_is_restored_and_the_coordinator_lives_on() -> None:
+    with Fleet(Model(experts=8), ranks={2: {"weights": False}}) as fleet:
+        fleet.kill(1)
+        fleet.until(lambda: any(what == "can't restore" for _, what, _ in fleet.state()["events"]), "it says so")
+        assert fleet.state()["missing"]
+        fleet.ranks[1].end()
+        fleet.start_rank(1)
+        fleet.await_ranks(1)
+        fleet.settled({0, 1, 2})
+
+
 def test_a_rank_that_comes_back_with_its_experts_brings_them_in_without_a_byte_moving() -> None:
     with Fleet() as fleet:
         fleet.kill(1)
