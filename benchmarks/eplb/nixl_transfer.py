@@ -37,10 +37,10 @@ from overhead import machine
 from overhead.comparison import Spread, aligned
 from windtunnel import __version__
 from windtunnel.eplb.agent import AgentConfig
-from windtunnel.eplb.mover import Broke, Checked, Landed, Mover
+from windtunnel.eplb.mover import Mover
 from windtunnel.eplb.plan import Copy, Source
 from windtunnel.eplb.store import ExpertStore, allocate_staging, allocate_tensors, decode_layout, encode_layout, pieces
-from windtunnel.eplb.transaction.instructions import Check, Know, Read
+from windtunnel.eplb.transaction.instructions import Broke, Check, Checked, Know, Landed, Read
 from windtunnel.eplb.transaction.messages import Order, Peer
 from windtunnel.eplb.transport import MAX_PIECE_BYTES, make_transport
 

@@ -34,10 +34,10 @@ sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, this file
 from overhead import machine
 from overhead.comparison import Spread, aligned
 from windtunnel import __version__
-from windtunnel.eplb.mover import Checked, Landed, Mover
+from windtunnel.eplb.mover import Mover
 from windtunnel.eplb.plan import Copy, Source
 from windtunnel.eplb.store import Block, ExpertStore, Layout, encode_layout, pieces
-from windtunnel.eplb.transaction.instructions import Check, Know, Read
+from windtunnel.eplb.transaction.instructions import Check, Checked, Know, Landed, Read
 from windtunnel.eplb.transaction.messages import Order, Peer
 from windtunnel.eplb.transport import HOST
 from windtunnel.eplb.transport.shm import SharedMemoryTransport

@@ -152,7 +152,7 @@ class MissingExtra(WindtunnelError):
     family = "configuration"
     exit_code = EXIT_USAGE
     happened = "{feature} needs the package {package}, which is not installed"
-    way_out = "pip install 'windtunnel[{extra}]'"
+    way_out = "From a checkout of windtunnel: pip install '.[{extra}]'"
 
     feature: str
     package: str
@@ -595,7 +595,7 @@ class ExpertLost(WindtunnelError):
     family = "expert lost"
     happened = "no live rank holds layer {layer}, expert {expert} ({num_missing} such experts in all)"
     way_out = (
-        "Give the Rebalancer a weight source to restore from, let ranks rejoin, or plan with min_replicas=2, so that "
+        "Give each RankAgent a weight source to restore from, let ranks rejoin, or plan with min_replicas=2, so that "
         "no single death loses an expert."
     )
 
@@ -610,11 +610,11 @@ class StaleEpoch(WindtunnelError):
 
     code = "WT-EPLB-STALE-EPOCH"
     family = "rebalance aborted"
-    happened = "rank {rank} serves epochs {serving}; epoch {epoch} was asked for"
-    way_out = "Take the routing anew for each step. A rank that was evicted must rejoin before it serves."
+    happened = "rank {rank} was asked for {epoch}, and serves {serving}"
+    way_out = "Take the routing anew for each step. A rank that was evicted serves nothing until it has rejoined."
 
     rank: int
-    epoch: int
+    epoch: str
     serving: str
 
 
@@ -645,6 +645,21 @@ class CoordinatorUnreachable(WindtunnelError):
     address: str
     waited_s: float
     reason: str
+
+
+@dataclass(eq=False)
+class RanksMissing(WindtunnelError):
+    """Something needs all ranks, and some have not joined the coordinator yet."""
+
+    code = "WT-EPLB-RANKS-MISSING"
+    family = "peer lost"
+    happened = "{what}: ranks {missing} have not joined {address}, ranks {here} have"
+    way_out = "Start their agents with this address and token; `wait_ready` waits for them."
+
+    what: str
+    address: str
+    here: str
+    missing: str
 
 
 # --- our own processes ------------------------------------------------------------------------------------------

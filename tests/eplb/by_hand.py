@@ -11,7 +11,8 @@ from windtunnel.eplb.placement import Placement
 from windtunnel.eplb.plan import Copy, Source
 from windtunnel.eplb.transaction import instructions as do
 from windtunnel.eplb.transaction import messages as m
-from windtunnel.eplb.transaction.coordinator import Coordinator
+from windtunnel.eplb.transaction.coordinator import Coordinator, CoordinatorLimits
+from windtunnel.eplb.transaction.copying import RankLimits
 from windtunnel.eplb.transaction.rank import RankMachine
 from windtunnel.eplb.transaction.table import Stage
 
@@ -23,6 +24,8 @@ TARGET = Placement.of([[[0, 2], [2, 3]]], 4, epoch=m.first_epoch(TERM) + 1)
 ORDER = m.Order(Copy(0, 2, 0, 1, (Source(1, 0),), 0), NUM_BYTES, DIGEST)
 PEER = m.Peer(1, 4, b"metadata", b"layout")
 SECOND_NS = 1_000_000_000
+RANK_LIMITS = RankLimits(copy_deadline_ns=2 * SECOND_NS, max_reads=4)
+LIMITS = CoordinatorLimits(prepare_deadline_ns=5 * SECOND_NS, stuck_deadline_ns=30 * SECOND_NS)
 
 
 def prepare(
@@ -72,23 +75,23 @@ MESSAGES = [
     _told("a newer abort", m.Abort(TERM, TXN + 1, "")),
 ]
 FACTS = [
-    Event("landed", lambda machine: machine.landed(0, 1, SECOND_NS)),
-    Event("checked", lambda machine: machine.checked(0, 1, DIGEST, SECOND_NS)),
-    Event("checked wrong", lambda machine: machine.checked(0, 1, b"x" * 16, SECOND_NS)),
-    Event("read failed", lambda machine: machine.read_failed(0, 1, "failed", "why", SECOND_NS)),
-    Event("drained", lambda machine: machine.drained(0, 1, SECOND_NS)),
-    Event("landed in an earlier use", lambda machine: machine.landed(0, 0, SECOND_NS)),
-    Event("routers gone", lambda machine: machine.routers_gone(2, SECOND_NS)),
-    Event("old readers gone", lambda machine: machine.readers_gone(1, SECOND_NS)),
-    Event("new readers gone", lambda machine: machine.readers_gone(2, SECOND_NS)),
-    Event("overwritten", lambda machine: machine.overwritten(0, SECOND_NS)),
+    Event("landed", lambda machine: machine.happened(do.Landed(0, 1), SECOND_NS)),
+    Event("checked", lambda machine: machine.happened(do.Checked(0, 1, DIGEST), SECOND_NS)),
+    Event("checked wrong", lambda machine: machine.happened(do.Checked(0, 1, b"x" * 16), SECOND_NS)),
+    Event("read failed", lambda machine: machine.happened(do.Broke(0, 1, "failed", "why"), SECOND_NS)),
+    Event("drained", lambda machine: machine.happened(do.Drained(0, 1), SECOND_NS)),
+    Event("landed in an earlier use", lambda machine: machine.happened(do.Landed(0, 0), SECOND_NS)),
+    Event("routers gone", lambda machine: machine.happened(do.RoutersGone(2), SECOND_NS)),
+    Event("old readers gone", lambda machine: machine.happened(do.ReadersGone(1), SECOND_NS)),
+    Event("new readers gone", lambda machine: machine.happened(do.ReadersGone(2), SECOND_NS)),
+    Event("overwritten", lambda machine: machine.happened(do.Overwritten(0), SECOND_NS)),
     Event("the copy's deadline", lambda machine: machine.tick(10 * SECOND_NS)),
 ]
 
 
 def rank_at(where: str) -> RankMachine:
     """A rank's machine in a phase; `settling` and `transferring` have two parts each."""
-    machine = RankMachine(0, GENERATION, np.array([[0, 1]]), 1)
+    machine = RankMachine(0, GENERATION, np.array([[0, 1]]), 1, RANK_LIMITS)
     steps: list[Callable[[], Sequence[do.Instruction]]] = [
         lambda: machine.receive(m.Welcome(TERM, 0, (PEER,), m.PlacementBytes.of(BASE)), 0)
     ]
@@ -142,7 +145,7 @@ def outline(instructions: Sequence[Any]) -> str:
 
 def coordinator_at(where: str) -> Coordinator:
     """A coordinator of ranks 0 and 1 in a stage, rank 0 having answered what is asked there, and rank 1 not."""
-    machine = Coordinator(TERM, BASE)
+    machine = Coordinator(TERM, BASE, LIMITS)
     for rank in (0, 1):
         machine.joined(rank, GENERATION, BASE.slots[:, rank], np.zeros((1, 2), np.int64))
     if where == Stage.IDLE:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tests.eplb.world import DIGESTS, LAYERS, CoordinatorProcess, RankProcess, World, expert_bytes
+from tests.eplb.simulated import DIGESTS, LAYERS, CoordinatorProcess, RankProcess, expert_bytes
 from windtunnel.eplb.placement import EMPTY, Placement
 from windtunnel.eplb.transaction.instructions import View
 from windtunnel.eplb.transaction.staging import BufferState
 from windtunnel.errors import StaleEpoch
+
+if TYPE_CHECKING:
+    from tests.eplb.world import World
 
 
 def check_all(world: World) -> None:
@@ -132,7 +136,7 @@ def check_at_rest(world: World) -> None:
         assert {b.state for b in rank.machine.staging.buffers} == {BufferState.FREE}, where + str(
             [b.state.value for b in rank.machine.staging.buffers]
         )
-        assert not (rank.waits or rank.todo or rank.inbox or rank.mover.busy or rank.views.is_used()), where
+        assert not (rank.views.is_waiting or rank.todo or rank.inbox or rank.mover.busy or rank.views.is_used()), where
         assert np.array_equal(machine.contents[:, rank.rank], rank.machine.contents), where
         held = rank.machine.contents != EMPTY
         assert np.array_equal(machine.since[:, rank.rank][held], rank.machine.since[held]), where

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
 import socket
 import struct
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 
 import pytest
@@ -228,18 +229,50 @@ def test_a_stranger_that_falls_silent_is_closed_while_a_member_may_be_silent(sen
     asyncio.run(scenario())
 
 
-def test_one_stranger_too_many_is_turned_away_and_may_come_again() -> None:
+def test_for_one_stranger_too_many_the_one_who_has_waited_longest_is_turned_away() -> None:
     async def scenario() -> None:
-        async with serving(LASTING._replace(connections=2)) as coordinator:
-            async with raw_socket_to(coordinator), raw_socket_to(coordinator), channel_to(coordinator) as third:
-                assert await third.receive() is None
-            while True:  # until the server has seen two of them go
-                async with channel_to(coordinator) as again:
-                    again.send(hello())
-                    if isinstance(await again.receive(), m.Left):
-                        return
+        async with (
+            serving(LASTING._replace(connections=2)) as coordinator,
+            raw_socket_to(coordinator) as longest,
+            raw_socket_to(coordinator),
+            channel_to(coordinator) as third,
+        ):
+            assert await read_to_end(longest) == b""
+            await join(third)
 
     asyncio.run(scenario())
+
+
+def test_a_forked_child_keeps_no_connection_open_and_no_address_taken() -> None:
+    async def scenario() -> None:
+        async with serving() as coordinator, channel_to(coordinator) as channel:
+            await join(channel)
+            assert coordinator.server
+            host, port = coordinator.server.address
+            with child_that_waits():
+                await coordinator.server.close()
+                assert await channel.receive() is None
+                again = await control.serve(host, port, coordinator.attend, token=TOKEN)
+                await again.close()
+
+    asyncio.run(scenario())
+
+
+@contextmanager
+def child_that_waits() -> Iterator[None]:
+    """A forked process that lives until the block ends."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    os.close(reading)
+    try:
+        yield
+    finally:
+        os.close(writing)
+        os.waitpid(child, 0)
 
 
 def test_members_do_not_count_as_strangers() -> None:

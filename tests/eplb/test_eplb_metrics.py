@@ -6,28 +6,41 @@ import re
 import subprocess
 import sys
 import threading
-from typing import NamedTuple
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from windtunnel.eplb.metrics import METRICS, PREFIX, EplbMetrics
 from windtunnel.eplb.placement import Placement
+from windtunnel.eplb.rebalancer import RebalanceRecord
 from windtunnel.eplb.topology import Topology
 from windtunnel.eplb.transaction.instructions import Outcome
 from windtunnel.errors import MissingExtra
 
-
-class Rebalance(NamedTuple):
-    result: str = "committed"
-    balancedness_before: float | None = 0.4
-    balancedness: float | None = 0.9
-    balancedness_weighted: float | None = 0.95
-    bytes_planned: int = 100
-    plan_s: float = 0.02
-    total_s: float = 1.5
+COMMITTED = RebalanceRecord(
+    at_ns=0,
+    policy="windtunnel",
+    result="committed",
+    reason="",
+    base_epoch=1,
+    epoch=2,
+    balancedness_before=0.4,
+    balancedness=0.9,
+    balancedness_weighted=0.95,
+    copies=10,
+    bytes_planned=100,
+    bytes_moved=100,
+    bytes_wasted=0,
+    retries=0,
+    steps=1,
+    plan_s=0.02,
+    total_s=1.5,
+    stages_s={},
+    stopped={},
+)
 
 
 def samples(metrics: EplbMetrics) -> dict[str, float]:
@@ -44,7 +57,7 @@ def samples(metrics: EplbMetrics) -> dict[str, float]:
 def tell_all(metrics: EplbMetrics) -> None:
     """One of each fact."""
     metrics.set_balancedness(0.5, 0.6)
-    metrics.observe_rebalance(Rebalance())
+    metrics.observe_rebalance(COMMITTED)
     metrics.observe_transaction(Outcome(1, 2, True, "retiring"), {"preparing": 1})
     metrics.set_cluster(Placement.of([[[0, 1]]], 2), Topology.uniform(1, 2))
     metrics.set_quarantined_bytes(1)
@@ -75,8 +88,9 @@ def test_what_is_not_known_yet_is_absent_and_what_did_not_happen_yet_is_0() -> N
 
 def test_a_rebalance_is_counted_by_its_result_and_shows_its_balance() -> None:
     metrics = EplbMetrics()
-    metrics.observe_rebalance(Rebalance())
-    metrics.observe_rebalance(Rebalance("aborted", 0.4, 0.45, None, 50, 0.03, 2.5))
+    metrics.observe_rebalance(COMMITTED)
+    facts = {"balancedness": 0.45, "balancedness_weighted": None, "bytes_planned": 50, "plan_s": 0.03, "total_s": 2.5}
+    metrics.observe_rebalance(replace(COMMITTED, result="aborted", **facts))
     found = samples(metrics)
     assert found["rebalances_total[committed]"] == found["rebalances_total[aborted]"] == 1
     assert found["bytes_planned_total"] == 150
@@ -87,14 +101,15 @@ def test_a_rebalance_is_counted_by_its_result_and_shows_its_balance() -> None:
 
 def test_a_dry_run_changes_nothing_but_its_own_count_and_the_time_to_plan() -> None:
     metrics = EplbMetrics()
-    metrics.observe_rebalance(Rebalance("dry run"))
+    metrics.observe_rebalance(replace(COMMITTED, result="dry run"))
     found = {name: value for name, value in samples(metrics).items() if value}
     assert found == {"rebalances_total[dry run]": 1, "plan_seconds_count": 1, "plan_seconds_sum": 0.02}
 
 
 def test_a_rebalance_without_a_load_leaves_balance_unknown() -> None:
     metrics = EplbMetrics()
-    metrics.observe_rebalance(Rebalance(balancedness_before=None, balancedness=None, balancedness_weighted=None))
+    unknown = {"balancedness_before": None, "balancedness": None, "balancedness_weighted": None}
+    metrics.observe_rebalance(replace(COMMITTED, **unknown))
     assert not any("balancedness" in name for name in samples(metrics))
 
 

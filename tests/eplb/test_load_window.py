@@ -1,4 +1,4 @@
-"""The load window: mean and noise of the latest steps, several ranks merged, and nothing that makes no sense let in."""
+"""The load window: mean and noise of the latest steps, ranks added up, and nothing that makes no sense let in."""
 
 from __future__ import annotations
 
@@ -98,78 +98,11 @@ def test_a_narrow_dtype_does_not_overflow_when_ranks_are_added_up() -> None:
         assert window.mean.item() == 510
 
 
-@given(st.integers(1, 9), st.integers(1, 9), st.integers(1, 6))
-def test_windows_of_ranks_are_merged_the_newest_step_to_the_newest(mine: int, theirs: int, kept: int) -> None:
-    ours, others = counts(1, mine), counts(2, theirs)
-    window, other = LoadWindow(3, 5, window_steps=kept), LoadWindow(3, 5, window_steps=kept)
-    for step in ours:
-        window.add(step)
-    for step in others:
-        other.add(step)
-    before = other.mean
-    window.merge(other)
-    longest = min(max(mine, theirs), kept)
-    summed = np.zeros((longest, 3, 5))
-    for part in (ours[-kept:], others[-kept:]):
-        summed[longest - len(part) :] += part
-    assert window.steps == longest
-    assert np.allclose(window.mean, summed.mean(axis=0))
-    assert np.array_equal(other.mean, before)
-    window.add(counts(4)[0])  # the ring goes on where it was
-    expected = np.concatenate([summed, counts(4)])[-kept:]
-    assert np.allclose(window.mean, expected.mean(axis=0))
-
-
-def test_decayed_windows_of_ranks_are_merged_as_sums_of_independent_loads() -> None:
-    window, other, whole = (LoadWindow(2, 3, decay=0.99) for _ in range(3))
-    rng = np.random.default_rng(0)
-    for _ in range(2000):
-        one, two = rng.poisson(50, (2, 3)), rng.poisson(80, (2, 3))
-        window.add(one)
-        other.add(two)
-        whole.add(one, two)
-    window.merge(other)
-    assert np.allclose(window.mean, whole.mean)
-    assert np.allclose(window.noise, whole.noise, rtol=0.25)
-
-
-def test_a_window_can_be_merged_with_itself() -> None:
-    window = LoadWindow.of(counts(0, 3))
-    mean = window.mean
-    window.merge(window)
-    assert np.allclose(window.mean, 2 * mean)
-
-
-@pytest.mark.parametrize(
-    "other",
-    [LoadWindow(3, 6), LoadWindow(3, 5, window_steps=7), LoadWindow(3, 5, decay=0.9)],
-    ids=["shape", "steps", "kind"],
-)
-def test_windows_that_differ_are_not_merged(other: LoadWindow) -> None:
-    for one, two in ((LoadWindow(3, 5, window_steps=6), other), (other, LoadWindow(3, 5, window_steps=6))):
-        with pytest.raises(EplbInputError, match="load: "):
-            one.merge(two)
-
-
 def test_a_recorded_load_makes_a_window_of_all_its_steps() -> None:
     trace = counts(5, 7)
     assert np.allclose(LoadWindow.of(trace).noise, trace.std(axis=0, ddof=1))
     assert LoadWindow.of(trace).steps == 7
     assert np.array_equal(LoadWindow.of(trace[0]).mean, trace[0])
-
-
-def test_staleness_is_the_time_since_the_latest_step() -> None:
-    window = LoadWindow(1, 1)
-    assert window.staleness_ns() is None
-    window.add([[1]], at_ns=1_000)
-    assert window.staleness_ns(now_ns=3_500) == 2_500
-    other = LoadWindow(1, 1)
-    other.add([[1]], at_ns=3_000)
-    window.merge(other)
-    assert window.staleness_ns(now_ns=3_500) == 500
-    window.add([[1]])
-    staleness_ns = window.staleness_ns()
-    assert staleness_ns is not None and staleness_ns >= 0
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,23 @@ import pytest
 import xxhash
 from numpy.typing import NDArray
 
-from windtunnel.eplb.mover import Broke, Checked, Drained, Landed, Mover, Overwritten, Progressed
+from windtunnel.eplb.mover import Mover
 from windtunnel.eplb.plan import WEIGHT_SOURCE, Copy, Source
 from windtunnel.eplb.store import ExpertStore, allocate_staging, allocate_tensors, encode_layout
-from windtunnel.eplb.transaction.instructions import Abandon, Check, Forget, Know, Overwrite, Read
+from windtunnel.eplb.transaction.instructions import (
+    Abandon,
+    Broke,
+    Check,
+    Checked,
+    Drained,
+    Forget,
+    Know,
+    Landed,
+    Overwrite,
+    Overwritten,
+    Progressed,
+    Read,
+)
 from windtunnel.eplb.transaction.messages import Order, Peer
 from windtunnel.eplb.transport.memory import Fabric, MemoryTransport, Point, Trouble
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from windtunnel.eplb.placement import EMPTY, Placement
-from windtunnel.errors import EplbInputError, ExpertLost
+from windtunnel.errors import EplbInputError
 
 
 def test_replicas_are_listed_in_order_and_padded_by_minus_one_never_by_an_expert() -> None:
@@ -36,11 +36,9 @@ def test_a_placement_can_not_be_changed() -> None:
             array[0] = 0
 
 
-def test_a_missing_expert_is_named_before_it_is_routed_to() -> None:
+def test_experts_that_no_slot_holds_are_told() -> None:
     placement = Placement.of([[[0, EMPTY]], [[1, EMPTY]]], 2)
     assert placement.missing == ((0, 1), (1, 0))
-    with pytest.raises(ExpertLost, match="layer 0, expert 1 \\(2 such experts in all\\)"):
-        placement.require_coverage()
 
 
 def test_ranks_that_are_gone_leave_empty_slots_and_even_shares() -> None:
@@ -116,10 +114,10 @@ def test_a_changed_placement_is_the_one_that_would_be_made_anew(case: tuple[Plac
     base, layers, slots, use_first = case
     if use_first:  # whether something was derived before makes no difference
         _ = base.replicas, base.digest
-    changed = base.with_layers(layers, slots, None, 4)
     whole = base.slots.copy()
     whole[layers] = slots
     anew = Placement.of(whole, base.num_experts, epoch=4)
+    changed = base.with_layers(layers, slots, anew.share[layers], 4)
     assert changed == anew
     assert changed.layer_digests == anew.layer_digests
     for name in ("slots", "share", "replicas", "replica_counts"):
@@ -133,4 +131,4 @@ def test_a_changed_placement_is_the_one_that_would_be_made_anew(case: tuple[Plac
 )
 def test_a_change_of_layers_that_are_not_there_is_refused(layers: list[int], slots: Any) -> None:
     with pytest.raises(EplbInputError):
-        Placement.of([[[0]], [[0]]], 1).with_layers(layers, slots, None, 1)
+        Placement.of([[[0]], [[0]]], 1).with_layers(layers, slots, np.ones(np.shape(slots)), 1)

@@ -84,7 +84,7 @@ def test_the_placement_of_a_plan_is_in_place_for_the_next_one() -> None:
     assert first.moved_ratio == first.copies / 12 > 0
     assert (second.copies, second.moved_ratio) == (0, 0)  # the load is the same, and so is the plan
     assert first.planned == first.achieved == pytest.approx(1)
-    assert all(plan.plan_ns > 0 for plan in found.plans)
+    assert all(plan.plan_ns > 0 and plan.stopped == {"replanned": 3} for plan in found.plans)
 
 
 def test_a_policy_that_fails_keeps_the_plans_that_it_made() -> None:

@@ -11,12 +11,16 @@ import pytest
 
 from windtunnel.eplb.placement import Placement
 from windtunnel.eplb.routing import Routing, ViewTable
-from windtunnel.eplb.transaction.instructions import View
+from windtunnel.eplb.transaction.instructions import ReadersGone, RoutersGone, View
 from windtunnel.errors import ExpertLost, StaleEpoch
 
 
 def view(number: int, epoch: int, slots: object = ((0, 1), (1, -1))) -> View:
     return View(number, Placement.of([slots], 3, epoch=epoch), {})
+
+
+def due(views: ViewTable) -> list[tuple[type, int]]:
+    return [(type(what), what.view) for what in views.due()]
 
 
 @pytest.fixture
@@ -25,6 +29,7 @@ def table() -> ViewTable:
     for number in (1, 2):
         views.serve(view(number, number))
     views.route_by(view(1, 1))
+    assert due(views) == [(RoutersGone, 1)]
     return views
 
 
@@ -56,8 +61,9 @@ def test_a_router_keeps_its_epoch_while_a_newer_one_is_published(table: ViewTabl
     with table.routing() as routing:
         table.route_by(view(2, 2))
         assert routing.epoch == 1 and table.table is not None and table.table.epoch == 2
-        assert table.is_routed_before(2) and not table.is_routed_before(1)
-    assert not table.is_routed_before(2)
+        assert due(table) == [] and table.is_waiting
+    assert due(table) == [(RoutersGone, 2)]
+    assert due(table) == [] and not table.is_waiting, "it is told once"
 
 
 def test_an_epoch_that_is_not_served_is_refused_with_those_that_are(table: ViewTable) -> None:
@@ -69,10 +75,18 @@ def test_an_epoch_that_is_not_served_is_refused_with_those_that_are(table: ViewT
 def test_a_view_that_was_withdrawn_is_found_no_more_and_known_to_be_read(table: ViewTable) -> None:
     with table.reading(1) as held:
         table.withdraw(held.number)
-        assert table.is_read(1) and table.is_used()
+        assert due(table) == [] and table.is_used()
         with pytest.raises(StaleEpoch), table.reading(1):
             pass
-    assert not table.is_read(1) and not table.is_used()
+    assert due(table) == [(ReadersGone, 1)] and not table.is_used()
+
+
+def test_who_routes_by_a_view_that_was_withdrawn_may_read_it_too(table: ViewTable) -> None:
+    with table.routing():
+        table.withdraw(1)
+        table.withdraw(2)
+        assert due(table) == [(ReadersGone, 2)] and table.is_waiting
+    assert due(table) == [(ReadersGone, 1)]
 
 
 def test_the_same_epoch_can_be_answered_by_a_later_view(table: ViewTable) -> None:
@@ -81,7 +95,9 @@ def test_the_same_epoch_can_be_answered_by_a_later_view(table: ViewTable) -> Non
         table.withdraw(before.number)
         with table.reading(2) as after:
             assert (before.number, after.number) == (2, 3)
-        assert table.is_read(2) and not table.is_read(3)
+        assert due(table) == []
+    with table.reading(2):
+        assert due(table) == [(ReadersGone, 2)]
 
 
 def test_a_view_of_the_same_placement_keeps_the_table_that_was_made_of_it(table: ViewTable) -> None:
@@ -100,8 +116,9 @@ def test_blocks_may_be_nested_and_end_by_an_error(table: ViewTable) -> None:
 
 def test_a_process_that_is_no_member_neither_routes_nor_answers(table: ViewTable) -> None:
     with table.reading(1), table.routing():
+        table.withdraw(1)
         table.stop()
-        assert table.table is None and table.is_used()
+        assert table.table is None and table.is_used() and not table.is_waiting
         with pytest.raises(StaleEpoch), table.routing():
             pass
     assert not table.is_used()
@@ -119,10 +136,10 @@ def test_what_another_thread_reads_is_seen(table: ViewTable) -> None:
     thread.start()
     assert reads.wait(30)
     table.withdraw(1)
-    assert table.is_read(1)
+    assert due(table) == []
     may_end.set()
     thread.join()
-    assert not table.is_read(1)
+    assert due(table) == [(ReadersGone, 1)]
 
 
 @pytest.fixture
@@ -143,8 +160,11 @@ def test_nobody_finds_memory_that_was_given_away_however_threads_interleave(how:
 
     def publish(number: int) -> None:
         spoilt[number] = False
-        views.serve(View(number, Placement.of([[[0]]], 1, epoch=1 if how == "reading" else number), {}))
-        views.route_by(View(number, Placement.of([[[0]]], 1, epoch=number), {}))
+        if how == "reading":
+            views.serve(view(number, 1))
+            views.withdraw(number - 1)
+        else:
+            views.route_by(view(number, number))
 
     def use(thread: int) -> None:
         while not stop.is_set():
@@ -163,8 +183,8 @@ def test_nobody_finds_memory_that_was_given_away_however_threads_interleave(how:
     changes = 0
     while changes < 200 or min(uses) < 50:
         publish(changes + 1)
-        while views.is_read(changes) if how == "reading" else views.is_routed_before(changes + 1):
-            pass
+        while views.is_waiting:
+            views.due()
         spoilt[changes] = True
         changes += 1
     stop.set()

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.eplb.by_hand import LIMITS
 from windtunnel.eplb.placement import EMPTY, Placement
 from windtunnel.eplb.transaction import messages as m
 from windtunnel.eplb.transaction.coordinator import Coordinator
@@ -135,8 +136,8 @@ def test_a_term_is_newer_than_any_that_was_heard_of_and_than_the_clock() -> None
 
 
 def test_epochs_of_a_successor_begin_where_no_predecessor_can_have_come() -> None:
-    assert Coordinator(1, Placement.of(SLOTS, 3)).last_epoch == 0
-    first, second = Coordinator(1000, OLD), Coordinator(1001, OLD)
+    assert Coordinator(1, Placement.of(SLOTS, 3), LIMITS).last_epoch == 0
+    first, second = Coordinator(1000, OLD, LIMITS), Coordinator(1001, OLD, LIMITS)
     assert OLD.epoch < first.last_epoch < second.last_epoch - 1000
 
 

@@ -18,11 +18,14 @@ from hypothesis.stateful import (
 )
 
 from tests.eplb.invariants import check_all, check_at_rest
-from tests.eplb.world import LAYERS, NS_PER_MS, SLOTS, World, swapped
+from tests.eplb.rebalances import swapped
+from tests.eplb.simulated import LAYERS, SLOTS
+from tests.eplb.world import World
 from windtunnel.eplb.placement import Placement
 from windtunnel.eplb.transaction.table import COORDINATOR, RANK
 from windtunnel.eplb.transport.memory import Point, Trouble
 from windtunnel.errors import StaleEpoch
+from windtunnel.units import NS_PER_MS
 
 RANKS = 3
 PICK = st.integers(0, 10**6)

@@ -7,7 +7,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.eplb.by_hand import BASE, DIGEST, FIRST_TXN, NUM_BYTES, ORDER, SECOND_NS, TARGET, TERM, coordinator_at
+from tests.eplb.by_hand import (
+    BASE,
+    DIGEST,
+    FIRST_TXN,
+    LIMITS,
+    NUM_BYTES,
+    ORDER,
+    SECOND_NS,
+    TARGET,
+    TERM,
+    coordinator_at,
+)
 from windtunnel.eplb.placement import EMPTY, Placement
 from windtunnel.eplb.plan import WEIGHT_SOURCE, Copy, Source
 from windtunnel.eplb.transaction import messages as m
@@ -114,7 +125,7 @@ def test_bytes_are_counted_once_however_often_a_rank_says_them() -> None:
 
 def test_one_rank_alone_and_none_at_all_commit_what_is_left() -> None:
     for members in ([0], []):
-        machine = Coordinator(TERM, BASE)
+        machine = Coordinator(TERM, BASE, LIMITS)
         for rank in members:
             machine.joined(rank, 1, BASE.slots[:, rank], np.zeros((1, 2), np.int64))
         target = Placement.of(BASE.slots, 4).without_ranks([r for r in (0, 1) if r not in members], 0)

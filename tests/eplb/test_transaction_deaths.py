@@ -2,41 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 
 from tests.eplb.invariants import check_at_rest
-from tests.eplb.world import EXPERTS, LAYERS, SLOTS, World
-from windtunnel.eplb.placement import Placement
+from tests.eplb.rebalances import OTHER, TO_OTHER, TO_VICTIM, VICTIM, first, moved
+from tests.eplb.simulated import EXPERTS, SLOTS
+from tests.eplb.world import World
 from windtunnel.eplb.transaction.table import COORDINATOR, RANK, Transition
 from windtunnel.eplb.transport.memory import Point, Trouble
 
-VICTIM, OTHER = 1, 2
 HOW = ["kill", "hang"]
-
-
-def first() -> Placement:
-    """Three ranks with three slots: experts 0 1 2, 3 0 1, 2 3 0."""
-    return Placement.of(np.tile((np.arange(3 * SLOTS) % EXPERTS).reshape(3, SLOTS), (LAYERS, 1, 1)), EXPERTS)
-
-
-def moved(*to: tuple[int, int, int, int]) -> Any:
-    """A rebalance: (layer, rank, slot) gets an expert."""
-
-    def target(base: Placement) -> Placement:
-        slots = base.slots.copy()
-        for layer, rank, slot, expert in to:
-            slots[layer, rank, slot] = expert
-        return Placement.of(slots, EXPERTS)
-
-    return target
-
-
-TO_VICTIM = (0, VICTIM, 1, 2)
-"""From ranks 0 and 2."""
-TO_OTHER = (1, OTHER, 2, 1)
 
 
 def named(transition: Transition) -> str:

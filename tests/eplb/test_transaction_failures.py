@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from tests.eplb.invariants import check_at_rest
-from tests.eplb.test_transaction_deaths import OTHER, TO_OTHER, TO_VICTIM, VICTIM, first, moved
-from tests.eplb.world import EXPERTS, GROUP_BYTES, LAYERS, SLOTS, TICK_NS, World
+from tests.eplb.rebalances import OTHER, TO_OTHER, TO_VICTIM, VICTIM, first, moved
+from tests.eplb.simulated import EXPERTS, GROUP_BYTES, LAYERS, SLOTS
+from tests.eplb.world import TICK_NS, World
 from windtunnel.eplb.placement import EMPTY, Placement
 from windtunnel.eplb.transaction import messages as m
 from windtunnel.eplb.transaction.staging import BufferState

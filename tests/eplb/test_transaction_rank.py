@@ -5,15 +5,35 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.eplb.by_hand import BASE, DIGEST, GENERATION, ORDER, PEER, SECOND_NS, TARGET, TERM, TXN, prepare, rank_at
+from tests.eplb.by_hand import (
+    BASE,
+    DIGEST,
+    GENERATION,
+    ORDER,
+    PEER,
+    RANK_LIMITS,
+    SECOND_NS,
+    TARGET,
+    TERM,
+    TXN,
+    prepare,
+    rank_at,
+)
 from windtunnel.eplb.placement import EMPTY, Placement
 from windtunnel.eplb.transaction import messages as m
 from windtunnel.eplb.transaction.instructions import (
     Abandon,
+    Broke,
+    Checked,
+    Drained,
     Forget,
     Know,
+    Landed,
     Overwrite,
+    Overwritten,
+    Progressed,
     Read,
+    ReadersGone,
     Refuse,
     Send,
     Serve,
@@ -58,14 +78,14 @@ def test_a_read_that_is_given_up_when_its_peer_has_ended_already_needs_no_quaran
 
 def test_a_buffer_that_has_drained_is_free_and_what_is_said_of_its_earlier_use_means_nothing() -> None:
     machine = quarantined()
-    assert machine.drained(0, 0, SECOND_NS) == [] and machine.staging.count(BufferState.QUARANTINED) == 1
-    machine.drained(0, 1, SECOND_NS)
+    assert machine.happened(Drained(0, 0), SECOND_NS) == [] and machine.staging.count(BufferState.QUARANTINED) == 1
+    machine.happened(Drained(0, 1), SECOND_NS)
     assert machine.staging.count(BufferState.FREE) == 1
     machine.receive(prepare(TXN + 1), SECOND_NS)
     (_, read) = machine.receive(m.Transfer(TERM, TXN + 1), SECOND_NS)
     assert isinstance(read, Read) and (read.buffer, read.attempt) == (0, 2)
-    assert machine.landed(0, 1, SECOND_NS) == machine.read_failed(0, 1, "lost", "", SECOND_NS) == []
-    assert machine.checked(0, 1, DIGEST, SECOND_NS) == machine.drained(0, 1, SECOND_NS) == []
+    for what in (Progressed(0, 1), Landed(0, 1), Broke(0, 1, "lost", ""), Checked(0, 1, DIGEST), Drained(0, 1)):
+        assert machine.happened(what, SECOND_NS) == []
 
 
 @pytest.mark.parametrize(
@@ -82,7 +102,7 @@ def test_the_next_life_has_empty_slots_and_the_staging_as_the_fabric_left_it(whe
 def test_the_next_life_keeps_a_buffer_in_quarantine_until_it_has_drained() -> None:
     heir, _ = quarantined().reborn(GENERATION + 1)
     assert heir.staging.count(BufferState.QUARANTINED) == 1
-    heir.drained(0, 1, SECOND_NS)
+    heir.happened(Drained(0, 1), SECOND_NS)
     assert heir.staging.count(BufferState.FREE) == 1
 
 
@@ -107,7 +127,7 @@ def test_a_peer_is_made_known_once_and_again_under_a_newer_generation_only() -> 
 
 
 def test_what_is_said_to_be_in_its_slots_and_is_not_makes_a_rank_no_member() -> None:
-    machine = RankMachine(0, GENERATION, np.array([[0, EMPTY]]), 1)
+    machine = RankMachine(0, GENERATION, np.array([[0, EMPTY]]), 1, RANK_LIMITS)
     (refuse,) = machine.receive(m.Welcome(TERM, 0, (), m.PlacementBytes.of(BASE)), 0)
     assert isinstance(refuse, Refuse) and refuse.rejoin and "slot 1 would hold expert -1" in refuse.reason
     assert machine.committed is None
@@ -158,18 +178,18 @@ def _fields(message: m.Prepare) -> dict[str, object]:
 def test_a_slots_generation_is_the_epoch_that_filled_it() -> None:
     machine = rank_at("settling, readers gone")
     assert machine.contents.tolist() == [[0, EMPTY]]
-    machine.overwritten(0, SECOND_NS)
+    machine.happened(Overwritten(0), SECOND_NS)
     assert machine.contents.tolist() == [[0, 2]] and machine.since.tolist() == [[0, TARGET.epoch]]
 
 
 def test_a_staged_expert_is_served_in_staging_until_it_is_in_its_slot() -> None:
     machine = rank_at("transferring, landed")
-    (_, serve, _) = machine.checked(0, 1, DIGEST, SECOND_NS)
+    (_, serve, _) = machine.happened(Checked(0, 1, DIGEST), SECOND_NS)
     assert isinstance(serve, Serve) and dict(serve.view.staged) == {(0, 1): 0}
     machine = rank_at("settling")
-    assert machine.readers_gone(1, SECOND_NS) == [Overwrite(0, ORDER)]
-    (_, serve, *_) = machine.overwritten(0, SECOND_NS)
+    assert machine.happened(ReadersGone(1), SECOND_NS) == [Overwrite(0, ORDER)]
+    (_, serve, *_) = machine.happened(Overwritten(0), SECOND_NS)
     assert isinstance(serve, Serve) and dict(serve.view.staged) == {}
     assert machine.staging.count(BufferState.QUARANTINED) == 1, "somebody may read it there"
-    machine.readers_gone(2, SECOND_NS)
+    machine.happened(ReadersGone(2), SECOND_NS)
     assert machine.staging.count(BufferState.FREE) == 1

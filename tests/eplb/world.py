@@ -1,338 +1,46 @@
-"""A simulated cluster: real machines, movers, stores and view tables in one process, over a network and a clock that
-obey the test.
+"""A simulated cluster: processes (see `simulated`) over a network and a clock that obey the test.
 
-Processes carry out instructions as the real shells do, in order, and can end or stop between any two of them. The
-network delivers what the test picks: late, twice, out of order, never. `direct` does what a cluster's director does:
+The network delivers what the test picks: late, twice, out of order, never. `direct` does what a director does:
 route around the dead, restore, admit, rebalance; one transaction after the other.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 import numpy as np
-import xxhash
 from numpy.typing import NDArray
 
-from windtunnel.eplb import mover as moves
-from windtunnel.eplb.mover import Mover
+from tests.eplb.by_hand import LIMITS
+from tests.eplb.invariants import check_all
+from tests.eplb.rebalances import copies_between, restored, swapped
+from tests.eplb.simulated import (
+    DIGESTS,
+    GROUP_BYTES,
+    LAYERS,
+    SLOTS,
+    Checkpoint,
+    CoordinatorProcess,
+    Pin,
+    Process,
+    RankProcess,
+    state_of,
+)
 from windtunnel.eplb.placement import EMPTY, Placement
-from windtunnel.eplb.plan import WEIGHT_SOURCE, Copy, Source
-from windtunnel.eplb.routing import Routing, ViewTable
-from windtunnel.eplb.store import ExpertStore, allocate_staging, encode_layout
+from windtunnel.eplb.routing import Routing
 from windtunnel.eplb.transaction import instructions as do
 from windtunnel.eplb.transaction import messages as m
-from windtunnel.eplb.transaction.coordinator import LOCAL, Coordinator
-from windtunnel.eplb.transaction.rank import RankMachine
+from windtunnel.eplb.transaction.coordinator import Coordinator
 from windtunnel.eplb.transaction.table import Transition
 from windtunnel.eplb.transaction.takeover import misfit, take_over, will_hold
-from windtunnel.eplb.transport.memory import Fabric, MemoryTransport
+from windtunnel.eplb.transport.memory import Fabric
 from windtunnel.units import NS_PER_MS, NS_PER_S
 
-LAYERS, EXPERTS, SLOTS = 2, 4, 3
-TENSOR_BYTES = ((5, 3), (8, 2, 1))
-"""Of each tensor of an expert, by layer."""
-GROUP_BYTES = tuple(sum(sizes) for sizes in TENSOR_BYTES)
 DEATH_NOTICED_NS = 5 * NS_PER_MS
 HANG_NOTICED_NS = NS_PER_S
 TICK_NS = 20 * NS_PER_MS
-
-
-def expert_tensors(layer: int, expert: int) -> list[NDArray[np.uint8]]:
-    """The bytes of an expert: no two experts have a byte in common."""
-    return [
-        np.full(size, 1 + (layer * EXPERTS + expert) * 8 + index, np.uint8)
-        for index, size in enumerate(TENSOR_BYTES[layer])
-    ]
-
-
-@cache
-def expert_bytes(layer: int, expert: int) -> bytes:
-    """An expert's group as one run of bytes."""
-    return b"".join(tensor.tobytes() for tensor in expert_tensors(layer, expert))
-
-
-DIGESTS = {
-    (layer, expert): xxhash.xxh3_128_digest(expert_bytes(layer, expert))
-    for layer in range(LAYERS)
-    for expert in range(EXPERTS)
-}
-
-
-class Checkpoint:
-    """A weight source: a callback that has every expert, unless the test takes it away."""
-
-    def __init__(self) -> None:
-        self.broken = False
-
-    def read(self, layer: int, expert: int, into: NDArray[np.uint8]) -> None:
-        if self.broken:
-            raise OSError("the checkpoint's disk is gone")
-        into[:] = np.frombuffer(expert_bytes(layer, expert), np.uint8)
-
-
-class Process:
-    """Carries out instructions in order until it is stopped or ended."""
-
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.alive, self.stopped = True, False
-        self.changed_ns = 0
-        """When it ended or stopped."""
-        self.inbox: deque[Any] = deque()
-        self.todo: deque[Any] = deque()
-        self.fail_at: tuple[str, str] | None = None
-        """A transition, and `kill` or `hang`: what happens when it is made."""
-        self.entered: list[str] = []
-
-    @property
-    def runs(self) -> bool:
-        return self.alive and not self.stopped
-
-    def carry_out(self, instructions: Sequence[Any]) -> None:
-        self.todo.extend(instructions)
-        while self.todo and self.runs:
-            self.todo.extend(self.do(self.todo.popleft()))
-
-    def do(self, instruction: Any) -> Sequence[Any]:
-        raise NotImplementedError
-
-    def note(self, transition: Any) -> None:
-        self.entered.append(transition.name)
-        if self.fail_at and self.fail_at[0] == transition.name:
-            how, self.fail_at = self.fail_at[1], None
-            self.end() if how == "kill" else self.stop()
-
-    def end(self) -> None:
-        self.alive = False
-
-    def stop(self) -> None:
-        self.stopped = True
-
-    def resume(self) -> None:
-        """Go on where it was stopped."""
-        self.stopped = False
-        self.carry_out([])
-
-
-@dataclass(eq=False)
-class Pin:
-    """Somebody routes by, or reads, a view until the test lets go."""
-
-    block: AbstractContextManager[Any]
-    placement: Placement | None = None
-    """What is routed by; None for a reader."""
-    view: do.View | None = None
-    """What is read; None for a router."""
-
-
-class RankProcess(Process):
-    """A rank: what an agent does, without threads and sockets."""
-
-    def __init__(self, world: World, rank: int, generation: int, held: NDArray[np.int32]) -> None:
-        super().__init__(f"rank {rank}, started {generation}")
-        self.world, self.rank = world, rank
-        self.transport = MemoryTransport(self.name, world.fabric)
-        self.store = store_of(self.transport, held)
-        self.staging = allocate_staging(self.transport, world.staging_buffers, max(GROUP_BYTES))
-        self.mover = Mover(rank, self.transport, self.store, self.staging, world.checkpoint, piece_bytes=7)
-        self.machine = RankMachine(rank, generation, held, world.staging_buffers)
-        self.views = ViewTable(rank)
-        self.waits: list[tuple[str, int]] = []
-        self.happened: deque[moves.Happened] = deque()
-        """What the mover told, and the machine has not heard yet."""
-        self.pins: list[Pin] = []
-        self.first_epoch: int | None = None
-        """The first that this life of the rank routed by."""
-        self.missed_epoch = 0
-        """Members went over to it while this rank was none: of older ones it will hear that they are stale."""
-        self.connected: CoordinatorProcess | None = None
-
-    @property
-    def generation(self) -> int:
-        return self.machine.generation
-
-    def do(self, instruction: Any) -> Sequence[Any]:
-        now_ns = self.world.now_ns
-        match instruction:
-            case do.Entered(transition=transition):
-                self.world.entered(self, transition)
-                self.note(transition)
-            case do.Send(message=message):
-                self.world.send_up(self, message)
-            case do.Serve(view=view):
-                self.views.serve(view)
-            case do.RouteBy(view=view):
-                self.views.route_by(view)
-                self.first_epoch = view.placement.epoch if self.first_epoch is None else self.first_epoch
-                if self.views.is_routed_before(view.number):
-                    self.waits.append(("routers", view.number))
-                    return self.machine.still_routing(view.number)
-                return self.machine.routers_gone(view.number, now_ns)
-            case do.Withdraw(view=number):
-                self.views.withdraw(number)
-                if self.views.is_read(number):
-                    self.waits.append(("readers", number))
-                    return []
-                return self.machine.readers_gone(number, now_ns)
-            case do.Refuse(rejoin=rejoin):
-                assert rejoin
-                self.views.stop()
-                self.machine, out = self.machine.reborn(self.world.next_generation())
-                self.waits.clear()
-                self.todo.clear()
-                self.inbox.clear()
-                self.connected = self.first_epoch = None
-                return out
-            case _:
-                self.mover.take(instruction)
-        return []
-
-    def receive_next(self) -> None:
-        if self.inbox and self.runs:
-            self.carry_out(self.machine.receive(self.inbox.popleft(), self.world.now_ns))
-
-    def step_mover(self) -> bool:
-        """Move bytes on; whether anything happened."""
-        if not self.runs:
-            return False
-        self.happened.extend(self.mover.step())
-        moved = bool(self.happened)
-        while self.happened and self.runs:
-            self.carry_out(self._told(self.happened.popleft()))
-        return moved
-
-    def _told(self, what: moves.Happened) -> Sequence[Any]:
-        machine, now_ns = self.machine, self.world.now_ns
-        match what:
-            case moves.Progressed():
-                return machine.progressed(*what, now_ns)
-            case moves.Landed():
-                return machine.landed(*what, now_ns)
-            case moves.Broke():
-                return machine.read_failed(*what, now_ns)
-            case moves.Checked():
-                return machine.checked(*what, now_ns)
-            case moves.Drained():
-                return machine.drained(*what, now_ns)
-            case moves.Overwritten():
-                return machine.overwritten(*what, now_ns)
-
-    def tick(self) -> None:
-        if not self.runs:
-            return
-        for wait in list(self.waits):
-            kind, number = wait
-            if kind == "routers" and not self.views.is_routed_before(number):
-                self.waits.remove(wait)
-                self.carry_out(self.machine.routers_gone(number, self.world.now_ns))
-            elif kind == "readers" and not self.views.is_read(number):
-                self.waits.remove(wait)
-                self.carry_out(self.machine.readers_gone(number, self.world.now_ns))
-        self.carry_out(self.machine.tick(self.world.now_ns))
-
-    def end(self) -> None:
-        super().end()
-        self.changed_ns = self.world.now_ns
-        self.world.fabric.kill(self.name)
-
-    def stop(self) -> None:
-        super().stop()
-        self.changed_ns = self.world.now_ns
-        self.world.fabric.stop(self.name)
-
-    def resume(self) -> None:
-        self.world.fabric.resume(self.name)
-        super().resume()
-
-    def bytes_of(self, view: do.View, layer: int, slot: int) -> bytes:
-        """What a reader of the view finds in a slot."""
-        buffer = view.staged.get((layer, slot))
-        if buffer is not None:
-            return self.staging[buffer][: GROUP_BYTES[layer]].tobytes()
-        return self.home_bytes(layer, slot)
-
-    def home_bytes(self, layer: int, slot: int) -> bytes:
-        return b"".join([tensor.tobytes() for tensor in self.store.tensors(layer, slot)])
-
-    def hello(self) -> m.Hello:
-        machine = self.machine
-        peer = m.Peer(self.rank, machine.generation, self.transport.metadata(), encode_layout(self.store.layout()))
-        return m.Hello(
-            token="",
-            rank=self.rank,
-            generation=machine.generation,
-            term=machine.term,
-            slots=SLOTS,
-            group_bytes=GROUP_BYTES,
-            num_experts=EXPERTS,
-            staging_buffers=self.world.staging_buffers,
-            transport="memory",
-            peer=peer,
-            contents=machine.contents.astype("<i4").tobytes(),
-            since=machine.since.astype("<i8").tobytes(),
-            digests=b"",
-            committed=m.PlacementBytes.of(machine.committed) if machine.committed else None,
-            pending=machine.pending(),
-            has_weights=self.world.checkpoint is not None,
-            pid=0,
-            host="",
-        )
-
-
-class CoordinatorProcess(Process):
-    """A coordinator's machine, and the routing of its own process."""
-
-    def __init__(self, world: World, machine: Coordinator) -> None:
-        super().__init__(f"coordinator of term {machine.term}")
-        self.world, self.machine = world, machine
-        self.views = ViewTable(LOCAL)
-        self.waits: list[tuple[int, int]] = []
-        self.pins: list[Pin] = []
-        self._views_made = 0
-
-    def do(self, instruction: Any) -> Sequence[Any]:
-        match instruction:
-            case do.Entered(transition=transition):
-                self.world.entered(self, transition)
-                self.note(transition)
-            case do.SendTo(rank=rank, message=message):
-                if isinstance(message, m.Retire):
-                    self.world.retired(message.epoch)
-                self.world.send_down(self, rank, message)
-            case do.Announce(placement=placement):
-                return self.announce(placement)
-            case do.Stuck(rank=rank):
-                self.world.evict(rank, "it does not answer")
-            case do.Ended(outcome=outcome):
-                self.world.ended(outcome)
-        return []
-
-    def announce(self, placement: Placement) -> Sequence[Any]:
-        self._views_made += 1
-        self.views.route_by(do.View(self._views_made, placement, {}))
-        if self.views.is_routed_before(self._views_made):
-            self.waits.append((self._views_made, placement.epoch))
-            return []
-        return self.machine.local_drained(placement.epoch, self.world.now_ns)
-
-    def tick(self) -> None:
-        if not self.runs:
-            return
-        for wait in list(self.waits):
-            if not self.views.is_routed_before(wait[0]):
-                self.waits.remove(wait)
-                self.carry_out(self.machine.local_drained(wait[1], self.world.now_ns))
-        self.carry_out(self.machine.tick(self.world.now_ns))
-
-    def end(self) -> None:
-        super().end()
-        self.changed_ns = self.world.now_ns
 
 
 @dataclass(eq=False)
@@ -378,6 +86,9 @@ class World:
         self.published: dict[int, set[tuple[int, int]]] = {}
         """Which lives of ranks have published a transaction."""
         self.snapshot: dict[tuple[int, int], Any] = {}
+        """Lives of ranks as they were when the newest transaction was begun."""
+        self.snapshot_txn: int | None = None
+        """That transaction; a successor may still have to do with an older one."""
         self.violations: list[str] = []
         self.needed_bytes: dict[int, int] = {}
         """What each transaction has to move, by its epoch."""
@@ -430,7 +141,7 @@ class World:
         found = [takeover.committed, *([takeover.pending.target.placement()] if takeover.pending else [])]
         if not found[0].epoch or any(self.maps.get(p.epoch, p.digest) != p.digest for p in found):
             self.maps = {}  # nobody knows of any epoch, or only of those before such a beginning: all begins anew
-        machine = Coordinator(takeover.term, takeover.committed)
+        machine = Coordinator(takeover.term, takeover.committed, LIMITS)
         self.evicted, self._tries, self._job = {}, 0, None
         self.coordinator = process = CoordinatorProcess(self, machine)
         process.fail_at, self.successor_fail_at = self.successor_fail_at, None
@@ -611,7 +322,9 @@ class World:
         whole = [p for p in self.members().values() if not p.machine.pending() and p.machine.committed == base]
         self.snapshot = {(p.rank, p.generation): state_of(p) for p in whole}
         self.needed_bytes[machine.last_epoch + 1] = sum(GROUP_BYTES[copy.layer] for copy in copies)
-        self.coordinator.carry_out(machine.start(target, copies, GROUP_BYTES, DIGESTS, self.now_ns))
+        out = machine.start(target, copies, GROUP_BYTES, DIGESTS, self.now_ns)
+        self.snapshot_txn = next((asked.message.txn for asked in out if isinstance(asked, do.SendTo)), None)
+        self.coordinator.carry_out(out)
 
     def entered(self, process: Process, transition: Transition) -> None:
         """A process makes a transition."""
@@ -648,7 +361,7 @@ class World:
         living = {(p.rank, p.generation): p for p in self.members().values()}
         for life in self.published.get(outcome.txn, set()) & set(living):
             self.violations.append(f"transaction {outcome.txn:x} was rolled back; rank {life[0]} had published it")
-        for life, before in self.snapshot.items():
+        for life, before in self.snapshot.items() if outcome.txn == self.snapshot_txn else ():
             if life in living and living[life].runs and not living[life].todo and state_of(living[life]) != before:
                 self.violations.append(f"rank {life[0]} is not as it was before transaction {outcome.txn:x}")
 
@@ -720,13 +433,13 @@ class World:
         moved = bool(self.flights)
         for _ in range(len(self.flights)):
             self.deliver(0)
-            check(self)
+            check_all(self)
         for rank in list(self.ranks.values()):
             moved |= rank.step_mover()
-        check(self)
+        check_all(self)
         if not moved:
             self.advance()
-            check(self)
+            check_all(self)
 
     def run(self, limit_s: float = 60.0) -> None:
         """Fair rounds until all is quiet. An AssertionError if that is not so within simulated time."""
@@ -737,89 +450,14 @@ class World:
             assert self.now_ns < end_ns and rounds < 100_000, f"no end within {limit_s} s: {describe(self)}"
 
 
-def swapped(world: World, seed: int) -> Callable[[Placement], Placement]:
-    """A rebalance: some slots of members get other experts; no expert is lost by it."""
-
-    def target(base: Placement) -> Placement:
-        rng = np.random.default_rng(seed)
-        slots = base.slots.copy()
-        places = [
-            (layer, rank, slot)
-            for rank in world.coordinator.machine.members
-            for layer, slot in np.ndindex(LAYERS, SLOTS)
-        ]
-        for number in rng.permutation(len(places))[: rng.integers(1, world.staging_buffers + 1)]:
-            layer, rank, slot = places[number]
-            before = slots[layer, rank, slot]
-            if before == EMPTY or (slots[layer] == before).sum() > 1:
-                slots[layer, rank, slot] = rng.integers(EMPTY, EXPERTS)
-        return Placement.of(slots, EXPERTS)
-
-    return target
-
-
-def store_of(transport: MemoryTransport, held: NDArray[np.int32]) -> ExpertStore:
-    """A store with the reference bytes of the experts that it is said to hold."""
-    groups = [[np.zeros((SLOTS, size), np.uint8) for size in sizes] for sizes in TENSOR_BYTES]
-    for (layer, slot), expert in np.ndenumerate(held):
-        if expert != EMPTY:
-            for tensor, filled in zip(groups[layer], expert_tensors(layer, int(expert)), strict=True):
-                tensor[slot] = filled
-    for tensor in [tensor for group in groups for tensor in group]:
-        transport.register(tensor.ctypes.data, tensor.nbytes)
-    return ExpertStore(groups)
-
-
-def state_of(rank: RankProcess) -> Any:
-    """What must be the same after a rollback."""
-    machine = rank.machine
-    homes = tuple(rank.home_bytes(layer, slot) for layer in range(LAYERS) for slot in range(SLOTS))
-    committed = machine.committed.digest if machine.committed else None
-    return committed, machine.contents.tobytes(), machine.since.tobytes(), homes, rank.views.table
-
-
-def copies_between(base: Placement, target: Placement, members: list[int], weights: bool) -> list[Copy]:
-    """What has to be copied, and from where: the rank itself, other members, the checkpoint."""
-    copies = []
-    for layer, rank, slot in np.argwhere((target.slots != base.slots) & (target.slots != EMPTY)):
-        expert = int(target.slots[layer, rank, slot])
-        replicas = [Source(r, s) for r, s in base.ranks_of(int(layer), expert) if r in members]
-        replicas.sort(key=lambda source: source.rank != rank)
-        sources = (*replicas, *((Source(WEIGHT_SOURCE),) if weights else ()))
-        copies.append(Copy(int(layer), expert, int(rank), int(slot), sources, int(layer)))
-    return copies
-
-
-def restored(base: Placement, members: list[int], most: int) -> Placement:
-    """What serves, with up to `most` missing experts in slots of members that are empty or hold a spare replica."""
-    slots = base.slots.copy()
-    for layer, expert in base.missing[:most]:
-        counts = np.bincount(slots[layer][slots[layer] != EMPTY], minlength=EXPERTS)
-        places = [(r, s) for r in members for s in range(SLOTS)]
-        free = [p for p in places if slots[layer][p] == EMPTY or counts[slots[layer][p]] > 1]
-        if free:
-            slots[layer][free[0]] = expert
-    return Placement.of(slots, EXPERTS)
-
-
 def describe(world: World) -> str:
     """Where everyone is."""
     coordinator = world.coordinator
     ranks = [
         f"rank {p.rank}.{p.generation} {'alive' if p.runs else 'stopped' if p.alive else 'ended'} {p.machine.phase} "
-        f"{[b.state.value for b in p.machine.staging.buffers]} waits {p.waits} busy {p.mover.busy}"
+        f"{[b.state.value for b in p.machine.staging.buffers]} waits {p.views.is_waiting} busy {p.mover.busy}"
         for p in world.ranks.values()
     ]
     head = f"term {coordinator.machine.term} {coordinator.machine.stage}, runs {coordinator.runs}"
     flights = [m.decode_from_rank(f.payload) if f.up else m.decode_from_coordinator(f.payload) for f in world.flights]
     return "\n".join([head, f"members {coordinator.machine.members}", *ranks, *map(str, flights)])
-
-
-# --- what must be true at every moment --------------------------------------------------------------------------------
-
-
-def check(world: World) -> None:
-    """Raise AssertionError with the invariant that does not hold."""
-    from tests.eplb.invariants import check_all
-
-    check_all(world)

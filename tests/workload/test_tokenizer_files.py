@@ -228,4 +228,4 @@ def test_a_library_that_is_not_installed_is_named_with_its_extra(
     monkeypatch.setitem(sys.modules, package, None)  # as Python itself marks what can't be imported
     with pytest.raises(MissingExtra, match=package.replace("_", "-")) as caught:
         load_tokenizer(name)
-    assert caught.value.advice == "pip install 'windtunnel[hub]'"
+    assert caught.value.advice == "From a checkout of windtunnel: pip install '.[hub]'"

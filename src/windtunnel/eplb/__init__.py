@@ -31,8 +31,12 @@ if TYPE_CHECKING:
     from windtunnel.eplb.transport import make_transport as make_transport
     from windtunnel.eplb.weights import CallbackWeights as CallbackWeights
     from windtunnel.eplb.weights import SafetensorsWeights as SafetensorsWeights
+    from windtunnel.errors import ExpertLost as ExpertLost
+    from windtunnel.errors import RanksMissing as RanksMissing
+    from windtunnel.errors import StaleEpoch as StaleEpoch
 
 _WHERE = {
+    "windtunnel.errors": ("ExpertLost", "RanksMissing", "StaleEpoch"),
     "agent": ("AgentConfig", "RankAgent"),
     "cluster": ("ClusterConfig",),
     "faults": ("FailAt",),
@@ -56,4 +60,9 @@ __all__ = sorted(_MODULES)
 def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    module = _MODULES[name]
+    return getattr(import_module(module if "." in module else f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -24,19 +24,22 @@ from windtunnel import clock
 from windtunnel.eplb import control
 from windtunnel.eplb.events import EventLog
 from windtunnel.eplb.faults import FailAt, Faults, How
-from windtunnel.eplb.mover import Broke, Checked, Drained, Happened, Landed, Mover, Overwritten, Progressed, Weights
+from windtunnel.eplb.mover import Mover, Weights
 from windtunnel.eplb.placement import DIGEST_BYTES, EMPTY, Placement
 from windtunnel.eplb.processes import host_identity
 from windtunnel.eplb.routing import Routing, ViewTable
 from windtunnel.eplb.store import ExpertStore, allocate_staging, encode_layout
 from windtunnel.eplb.transaction import messages as m
+from windtunnel.eplb.transaction.copying import RankLimits
 from windtunnel.eplb.transaction.instructions import (
     Abandon,
+    Broke,
     Check,
     Entered,
     Forget,
     Instruction,
     Know,
+    Moved,
     Overwrite,
     Read,
     Refuse,
@@ -46,7 +49,7 @@ from windtunnel.eplb.transaction.instructions import (
     View,
     Withdraw,
 )
-from windtunnel.eplb.transaction.rank import RankLimits, RankMachine
+from windtunnel.eplb.transaction.rank import RankMachine
 from windtunnel.eplb.transaction.staging import BufferState
 from windtunnel.eplb.transport import Transport
 from windtunnel.errors import CoordinatorUnreachable, EplbInputError, RankRefused, WindtunnelError
@@ -122,7 +125,6 @@ class RankAgent:
         self._mover = Mover(rank, transport, store, self._staging, weights)
         self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._known_digests: dict[tuple[int, int], bytes] = {}
-        self._waits: list[tuple[str, int]] = []
         self._channel: control.Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = threading.Event()
@@ -315,8 +317,8 @@ class RankAgent:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(_WAIT_S if self._waits else _TICK_S)
-            self._look_for_readers()
+            await asyncio.sleep(_WAIT_S if self.views.is_waiting else _TICK_S)
+            self._carry_out(self._let_go())
             self._carry_out(self._machine.tick(clock.monotonic_ns()))
 
     def _hello(self) -> m.Hello:
@@ -376,18 +378,16 @@ class RankAgent:
             case Serve(view=view):
                 self.views.serve(view)
             case RouteBy(view=view):
-                return self._route_by(view)
+                self._route_by(view)
+                return [*self._let_go(), *self._machine.still_routing(view.number)]
             case Withdraw(view=number):
                 self.views.withdraw(number)
-                if self.views.is_read(number):
-                    self._waits.append(("readers", number))
-                else:
-                    return self._machine.readers_gone(number, clock.monotonic_ns())
+                return self._let_go()
             case Refuse(reason=reason, remedy=remedy, rejoin=rejoin):
                 self._refused(reason, remedy, rejoin)
         return []
 
-    def _route_by(self, view: View) -> list[Instruction]:
+    def _route_by(self, view: View) -> None:
         before = self.views.table
         self.views.route_by(view)
         table = self.views.table
@@ -396,39 +396,16 @@ class RankAgent:
             if self._on_publish:
                 self._on_publish(table)
         self._serving.set()
-        if self.views.is_routed_before(view.number):
-            self._waits.append(("routers", view.number))
-            return self._machine.still_routing(view.number)
-        return self._machine.routers_gone(view.number, clock.monotonic_ns())
 
-    def _look_for_readers(self) -> None:
-        for wait in list(self._waits):
-            kind, number = wait
-            if kind == "routers" and not self.views.is_routed_before(number):
-                self._waits.remove(wait)
-                self._carry_out(self._machine.routers_gone(number, clock.monotonic_ns()))
-            elif kind == "readers" and not self.views.is_read(number):
-                self._waits.remove(wait)
-                self._carry_out(self._machine.readers_gone(number, clock.monotonic_ns()))
+    def _let_go(self) -> list[Instruction]:
+        """What follows where nobody uses an old view any more."""
+        return [out for what in self.views.due() for out in self._machine.happened(what, clock.monotonic_ns())]
 
-    def _take_happened(self, happened: list[Happened]) -> None:
-        machine, now_ns = self._machine, clock.monotonic_ns()
+    def _take_happened(self, happened: list[Moved]) -> None:
         for what in happened:
-            match what:
-                case Progressed():
-                    out = machine.progressed(*what, now_ns)
-                case Landed():
-                    out = machine.landed(*what, now_ns)
-                case Broke():
-                    self.events.add("read failed", error=what.kind, reason=what.reason)
-                    out = machine.read_failed(*what, now_ns)
-                case Checked():
-                    out = machine.checked(*what, now_ns)
-                case Drained():
-                    out = machine.drained(*what, now_ns)
-                case Overwritten():
-                    out = machine.overwritten(*what, now_ns)
-            self._carry_out(out)
+            if isinstance(what, Broke):
+                self.events.add("read failed", error=what.kind, reason=what.reason)
+            self._carry_out(self._machine.happened(what, clock.monotonic_ns()))
 
     def _refused(self, reason: str, remedy: str, rejoin: bool) -> None:
         was_serving = self.views.table is not None
@@ -442,7 +419,6 @@ class RankAgent:
             self._closing.set()
         else:
             self._machine, out = self._machine.reborn(clock.realtime_ns())
-            self._waits.clear()
             self._carry_out(out)
         self._close_channel()
 

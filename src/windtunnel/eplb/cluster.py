@@ -154,9 +154,7 @@ class Cluster:
         self._jobs: deque[Callable[[], Awaitable[None]]] = deque()
         self._wake = asyncio.Event()
         self._ended: asyncio.Future[Outcome] | None = None
-        self._local_waits: list[tuple[int, int]] = []
         self._quarantined_bytes: dict[int, int] = {}
-        self._views_made = 0
         self._restore_at_ns = 0
         self._unrestorable: set[int] = set()
         self._stage_ns: Counter[str] = Counter()
@@ -220,6 +218,11 @@ class Cluster:
     def committed(self) -> Placement:
         """What serves."""
         return self.machine.committed
+
+    @property
+    def present(self) -> list[int]:
+        """The ranks that are connected: members, and those that are to become members."""
+        return sorted({*self.members, *self._arrivals})
 
     @property
     def live_topology(self) -> Topology:
@@ -576,27 +579,24 @@ class Cluster:
 
     def _announce(self, placement: Placement) -> list[CoordinatorInstruction]:
         """Route by a placement in this process too."""
-        self._views_made += 1
-        view = View(self._views_made, placement, {})
-        self.views.route_by(view)
+        self.views.route_by(View(placement.epoch, placement, {}))
         self._events.add("published", epoch=placement.epoch)
         if self._on_publish and self.views.table:
             self._on_publish(self.views.table)
-        if self.views.is_routed_before(view.number):
-            self._local_waits.append((view.number, placement.epoch))
-            return []
-        return self.machine.local_drained(placement.epoch, clock.monotonic_ns())
+        return self._local_drained()
+
+    def _local_drained(self) -> list[CoordinatorInstruction]:
+        """What follows where nobody in this process routes by an old epoch any more: here, a view's number is that."""
+        now_ns = clock.monotonic_ns()
+        return [out for what in self.views.due() for out in self.machine.local_drained(what.view, now_ns)]
 
     # --- time -----------------------------------------------------------------------------------------------------
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(_WAIT_S if self._local_waits else _TICK_S)
+            await asyncio.sleep(_WAIT_S if self.views.is_waiting else _TICK_S)
             now_ns = clock.monotonic_ns()
-            for wait in list(self._local_waits):
-                if not self.views.is_routed_before(wait[0]):
-                    self._local_waits.remove(wait)
-                    self._carry_out(self.machine.local_drained(wait[1], now_ns))
+            self._carry_out(self._local_drained())
             for rank in self._detector.tick(now_ns):
                 if rank in self.members:
                     self.evict(rank, f"no heartbeat for {self._config.hang_s:.3g} s")

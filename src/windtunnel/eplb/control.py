@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import ipaddress
+import os
 import socket
 import struct
 from collections.abc import Awaitable, Callable
@@ -35,6 +36,18 @@ _UNREAD_BYTES = 64 << 10
 
 Decode = Callable[[bytes | bytearray], Any]
 
+_not_for_children: set[Any] = set()
+"""Sockets that a forked child must not hold: it would keep an address taken, and a dead process's connections open."""
+
+
+def _leave_to_the_parent() -> None:
+    for inherited in _not_for_children:
+        inherited._sock.close()  # asyncio hands out a wrapper that can't be closed
+    _not_for_children.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)
+
 
 class StrangerLimits(NamedTuple):
     """What a server grants to connections that it has not admitted."""
@@ -44,7 +57,7 @@ class StrangerLimits(NamedTuple):
     hello_s: float = 5.0
     """Time to be admitted."""
     connections: int = 256
-    """Strangers at a time; one more is turned away, and may try again."""
+    """Strangers at a time; for one more, the one who has waited longest is turned away."""
     small_bytes: int = 64 << 10
     """A message up to this size is read at once; of larger ones, a few at a time. Also bounds what is kept unsent."""
     large_at_a_time: int = 16
@@ -171,6 +184,8 @@ class Channel(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The socket is connected."""
         self._transport = cast(asyncio.Transport, transport)  # what asyncio makes of a TCP connection
+        self._socket = transport.get_extra_info("socket")
+        _not_for_children.add(self._socket)
         self.peer_address = Address(*(transport.get_extra_info("peername") or ("?", 0))[:2])
         if self._on_connected:
             self._on_connected(self)
@@ -195,6 +210,7 @@ class Channel(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """The socket is closed."""
+        _not_for_children.discard(self._socket)
         self._news.set()
         self._lost.set()
 
@@ -249,11 +265,12 @@ class _Door:
         self.large = asyncio.Semaphore(limits.large_at_a_time)
         self._waiting: dict[Channel, asyncio.TimerHandle] = {}
 
-    @property
-    def is_full(self) -> bool:
-        return len(self._waiting) >= self.limits.connections
-
     def enter(self, channel: Channel) -> None:
+        """Who waits longest makes room: a member says who it is at once, whoever floods the door does not."""
+        if len(self._waiting) >= self.limits.connections:
+            longest = next(iter(self._waiting))
+            self.leave(longest)
+            longest.abort()
         later = asyncio.get_running_loop().call_later
         self._waiting[channel] = later(self.limits.hello_s, channel.abort)
 
@@ -272,6 +289,7 @@ class ControlServer:
         self._door = door
         self._sessions: dict[asyncio.Task[None], Channel] = {}
         self._server: asyncio.Server | None = None
+        self._sockets: tuple[Any, ...] = ()
         self.address = Address("", 0)
         """Where it listens, with the port that the system chose for port 0."""
 
@@ -279,11 +297,14 @@ class ControlServer:
         """Begin to accept. Raises OSError."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(self._make_channel, host, port, backlog=_BACKLOG)
+        self._sockets = self._server.sockets
+        _not_for_children.update(self._sockets)
         self.address = Address(*self._server.sockets[0].getsockname()[:2])
 
     async def close(self) -> None:
         """Stop to accept, abort all channels, and wait until no callback runs any more."""
         assert self._server is not None
+        _not_for_children.difference_update(self._sockets)
         self._server.close()
         sessions = dict(self._sessions)
         for task, channel in sessions.items():
@@ -296,9 +317,6 @@ class ControlServer:
         return Channel(self._decode, self._door, self._connected)
 
     def _connected(self, channel: Channel) -> None:
-        if self._door.is_full:
-            channel.abort()
-            return
         self._door.enter(channel)
         task = asyncio.create_task(self._attend(channel))
         self._sessions[task] = channel

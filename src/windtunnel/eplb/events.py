@@ -1,7 +1,8 @@
-"""What happened, in order, on one clock: for logs, drills and tests."""
+"""What happened, in order, on one clock: for the log `windtunnel.eplb`, drills and tests."""
 
 from __future__ import annotations
 
+import logging
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -11,6 +12,19 @@ from msgspec import Struct
 from windtunnel import clock
 
 _KEPT = 10_000
+_WARNINGS = frozenset(
+    ("lost", "evicted", "refused", "rolled back", "can't restore", "restore failed", "rebalance refused", "waiting")
+)
+"""What an operator should know without asking; the rest is logged for who debugs."""
+_log = logging.getLogger("windtunnel.eplb")
+
+
+def tell(callback: Callable[..., object], *arguments: object) -> None:
+    """Call a function of the engine's. What it raises is logged: a transaction does not stand and fall with it."""
+    try:
+        callback(*arguments)
+    except Exception:
+        _log.exception("%s, which the engine gave as a callback, failed", getattr(callback, "__name__", callback))
 
 
 class Event(Struct, frozen=True):
@@ -37,8 +51,12 @@ class EventLog:
         """Note something, now."""
         event = Event(clock.monotonic_ns(), self._who, what, facts)
         self._events.append(event)
+        level = logging.WARNING if what in _WARNINGS else logging.DEBUG
+        if _log.isEnabledFor(level):
+            told = ", ".join(f"{name} {value}" for name, value in facts.items())
+            _log.log(level, "%s: %s%s", self._who, what, f": {told}" if told else "")
         if self._on_event:
-            self._on_event(event)
+            tell(self._on_event, event)
 
     def all(self) -> list[Event]:
         """Oldest first."""

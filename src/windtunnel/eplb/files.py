@@ -24,7 +24,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from windtunnel.eplb.load import recorded
 from windtunnel.eplb.placement import Placement
-from windtunnel.errors import EplbInputError, FileError, did_you_mean
+from windtunnel.errors import EplbInputError, FileError
 
 _DAMAGE = (zipfile.BadZipFile, zlib.error, struct.error, EOFError, MemoryError, RuntimeError, ValueError)
 """What zipfile raises for bytes that make no sense; RuntimeError for an encrypted file."""
@@ -38,7 +38,7 @@ def read_load(path: Path) -> NDArray[Any]:
 
     Raises FileError and EplbInputError.
     """
-    arrays = _read(path, (_LOAD,), "numpy.savez(FILE, load=counts) writes one.")
+    arrays = _read(path, (_LOAD,), "Name the array when the file is written: np.savez(FILE, load=counts).")
     with _naming(path):
         return recorded(arrays[_LOAD])
 
@@ -161,8 +161,7 @@ def _array(content: bytes, field: str) -> NDArray[Any]:
 
 def _missing(path: Path, name: str, found: list[str], remedy: str) -> EplbInputError:
     others = f", only {', '.join(found)}" if found else ""
-    problem = f"there is no array of that name{others}{did_you_mean(name, found)}"
-    return EplbInputError(f"{path}: {name}", problem, remedy)
+    return EplbInputError(f"{path}: {name}", f"there is no array of that name{others}", remedy)
 
 
 def _unreadable(path: Path, reason: str, remedy: str) -> FileError:

@@ -12,7 +12,6 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from windtunnel.clock import monotonic_ns
 from windtunnel.errors import EplbInputError
 
 MOST_TOKENS = float(2**63)
@@ -48,12 +47,11 @@ class LoadWindow:
             raise EplbInputError("decay", f"{decay}", "It lies between 0 and 1, e.g. 0.999.")
         self.shape = (layers, experts)
         self._lock = threading.Lock()
-        self._kept: _Sliding | _Decayed
+        self._kept: _Kept
         if decay is not None:
             self._kept = _Decayed(self.shape, decay)
         else:
             self._kept = _Sliding(self.shape, _WINDOW_STEPS if window_steps is None else window_steps)
-        self._last_ns: int | None = None
 
     @classmethod
     def of(cls, load: ArrayLike) -> LoadWindow:
@@ -61,38 +59,19 @@ class LoadWindow:
         steps = recorded(load)
         window = cls(steps.shape[1], steps.shape[2], window_steps=len(steps))
         for counts in steps:
-            window._add([counts], None)
+            window._add([counts])
         return window
 
-    def add(self, *counts: ArrayLike, at_ns: int | None = None) -> None:
+    def add(self, *counts: ArrayLike) -> None:
         """Add a step: tokens of each logical expert [layers, experts], whole numbers or floats.
 
-        Several arrays are what several ranks counted in that step: their sum counts. `at_ns`: when that was, on
-        CLOCK_MONOTONIC; None: now. Raises EplbInputError, naming the first place, for a wrong shape, NaN, infinite
-        and negative values; nothing is added then.
+        Several arrays are what several ranks counted in that step: their sum counts. Raises EplbInputError,
+        naming the first place, for a wrong shape, NaN, infinite and negative values; nothing is added then.
         """
         if not counts:
             raise EplbInputError(_FIELD, "no counts are given", "Give the counts of at least one rank.")
         of_rank = "rank {}, " if len(counts) > 1 else ""
-        checked = [_checked(each, self.shape, of_rank.format(rank)) for rank, each in enumerate(counts)]
-        self._add(checked, monotonic_ns() if at_ns is None else at_ns)
-
-    def merge(self, other: LoadWindow) -> None:
-        """Add what another rank counted in the same steps, the newest to the newest.
-
-        Where the other window has fewer steps, those that it lacks count as 0 there. Of decayed windows the noise
-        becomes that of ranks that are independent of each other. Raises EplbInputError where the windows differ.
-        """
-        if other.shape != self.shape:
-            problem = f"a window of {other.shape} is merged into one of {self.shape}"
-            raise EplbInputError(_FIELD, problem, "Windows of one model have the same layers and experts.")
-        with other._lock:
-            copied = other._kept.copy()
-            their_last_ns = other._last_ns
-        with self._lock:
-            self._kept.merge(copied)
-            known = [at_ns for at_ns in (self._last_ns, their_last_ns) if at_ns is not None]
-            self._last_ns = max(known, default=None)
+        self._add([_checked(each, self.shape, of_rank.format(rank)) for rank, each in enumerate(counts)])
 
     @property
     def mean(self) -> Floats:
@@ -120,17 +99,9 @@ class LoadWindow:
         """How many steps the window holds; of a decayed one, how many were added."""
         return self._kept.steps
 
-    def staleness_ns(self, now_ns: int | None = None) -> int | None:
-        """How long ago the latest step was added; None: there was none, or it came without an instant."""
-        last_ns = self._last_ns
-        if last_ns is None:
-            return None
-        return (monotonic_ns() if now_ns is None else now_ns) - last_ns
-
-    def _add(self, counts: list[NDArray[Any]], at_ns: int | None) -> None:
+    def _add(self, counts: list[NDArray[Any]]) -> None:
         with self._lock:
             self._kept.add(counts)
-            self._last_ns = at_ns
 
 
 def recorded(load: ArrayLike) -> NDArray[Any]:
@@ -187,28 +158,6 @@ class _Sliding:
         deviation: Floats = self.ring[: self.steps, layer].std(axis=0, ddof=1)
         return deviation
 
-    def latest(self, steps: int) -> NDArray[np.intp]:
-        """Where the latest steps stand in the ring, the newest first."""
-        return (self.next - 1 - np.arange(steps)) % len(self.ring)
-
-    def merge(self, other: _Sliding | _Decayed) -> None:
-        """Use up `other`."""
-        if not isinstance(other, _Sliding) or len(other.ring) != len(self.ring):
-            raise _unlike(f"the other one keeps {other}")
-        if other.steps > self.steps:  # a sum is the same either way round, and the longer one has the places for it
-            self.ring, other.ring = other.ring, self.ring
-            self.steps, other.steps = other.steps, self.steps
-            self.next, other.next = other.next, self.next
-        self.ring[self.latest(other.steps)] += other.ring[other.latest(other.steps)]
-
-    def copy(self) -> _Sliding:
-        out = _Sliding.__new__(_Sliding)
-        out.ring, out.steps, out.next = self.ring.copy(), self.steps, self.next
-        return out
-
-    def __str__(self) -> str:
-        return f"{len(self.ring)} steps"
-
 
 class _Decayed:
     """Weighted mean and variance, a step's weight being `decay` to the power of its age.
@@ -250,29 +199,6 @@ class _Decayed:
         divisor = self.weight - self.weight_of_squares / self.weight if self.steps > 1 else 0.0
         deviation: Floats = np.sqrt(self.squares[layer] / divisor) if divisor > 0 else np.zeros(self.means.shape[1])
         return deviation
-
-    def merge(self, other: _Sliding | _Decayed) -> None:
-        if not isinstance(other, _Decayed) or other.decay != self.decay:
-            raise _unlike(f"the other one keeps {other}")
-        mine, theirs = self.weight, other.weight
-        if theirs > mine:
-            self.steps, self.weight, self.weight_of_squares = other.steps, theirs, other.weight_of_squares
-        if self.weight:
-            self.means = (self.means * mine + other.means * theirs) / self.weight
-        self.squares += other.squares
-
-    def copy(self) -> _Decayed:
-        out = _Decayed(self.means.shape, self.decay)
-        out.steps, out.weight, out.weight_of_squares = self.steps, self.weight, self.weight_of_squares
-        out.means, out.squares = self.means.copy(), self.squares.copy()
-        return out
-
-    def __str__(self) -> str:
-        return f"all steps, with decay {self.decay}"
-
-
-def _unlike(problem: str) -> EplbInputError:
-    return EplbInputError(_FIELD, f"windows of different kinds are merged: {problem}", "Make them alike.")
 
 
 def _checked(counts: ArrayLike, shape: tuple[int, ...], where: str) -> NDArray[Any]:

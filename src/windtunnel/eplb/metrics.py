@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from windtunnel.eplb.placement import Placement
 from windtunnel.eplb.recovery import survivability
@@ -21,8 +21,10 @@ from windtunnel.units import NS_PER_S
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+    from windtunnel.eplb.rebalancer import RebalanceRecord
+
 PREFIX = "windtunnel:eplb_"
-RESULTS = ("committed", "aborted", "nothing to do", "dry run")
+RESULTS = ("committed", "aborted", "nothing to do", "dry run", "refused")
 _PHASES = tuple(str(stage) for stage in Stage if stage is not Stage.IDLE)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 25, 60)
 
@@ -75,38 +77,6 @@ METRICS = (
 )  # fmt: skip
 
 
-class Rebalance(Protocol):
-    """What is told of a rebalance; None: not known."""
-
-    @property
-    def result(self) -> str:
-        """One of RESULTS."""
-
-    @property
-    def balancedness_before(self) -> float | None:
-        """Of what served before."""
-
-    @property
-    def balancedness(self) -> float | None:
-        """Of what serves now, tokens split evenly."""
-
-    @property
-    def balancedness_weighted(self) -> float | None:
-        """Of what serves now, with its own shares."""
-
-    @property
-    def bytes_planned(self) -> int:
-        """Of all copies."""
-
-    @property
-    def plan_s(self) -> float:
-        """Time to plan."""
-
-    @property
-    def total_s(self) -> float:
-        """Time of the whole."""
-
-
 class EplbMetrics:
     """Collectors in a registry, and a method for each fact. Safe to be called from several threads."""
 
@@ -140,7 +110,7 @@ class EplbMetrics:
         if weighted is not None:
             self._set("balancedness", weighted, "weighted")
 
-    def observe_rebalance(self, rebalance: Rebalance) -> None:
+    def observe_rebalance(self, rebalance: RebalanceRecord) -> None:
         """A rebalance has ended, or was only planned."""
         count = self._collectors
         count["rebalances"].labels(rebalance.result).inc()
@@ -185,6 +155,10 @@ class EplbMetrics:
     def count_eviction(self, reason: str) -> None:
         """A rank became a member no longer."""
         self._collectors["evictions"].labels(_head(reason)).inc()
+
+    def count_refused_rebalance(self) -> None:
+        """A rebalance was asked for that can't be planned."""
+        self._collectors["rebalances"].labels("refused").inc()
 
     def count_join(self) -> None:
         """A rank became a member."""

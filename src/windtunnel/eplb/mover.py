@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from msgspec import DecodeError
@@ -16,7 +16,21 @@ from numpy.typing import NDArray
 
 from windtunnel.eplb.plan import WEIGHT_SOURCE
 from windtunnel.eplb.store import ExpertStore, Layout, decode_layout, pieces
-from windtunnel.eplb.transaction.instructions import Abandon, Check, Forget, Know, Overwrite, Read
+from windtunnel.eplb.transaction.instructions import (
+    Abandon,
+    Broke,
+    Check,
+    Checked,
+    Drained,
+    Forget,
+    Know,
+    Landed,
+    Moved,
+    Overwrite,
+    Overwritten,
+    Progressed,
+    Read,
+)
 from windtunnel.eplb.transaction.messages import Peer
 from windtunnel.eplb.transport import MAX_PIECE_BYTES, Piece, ReadFailed, ReadPeerLost, Transport
 from windtunnel.errors import WindtunnelError
@@ -29,51 +43,6 @@ class Weights(Protocol):
         """Fill `into` [bytes of a group] with all tensors of an expert. Raises a WindtunnelError or OSError."""
 
 
-class Progressed(NamedTuple):
-    """Some bytes of a copy landed."""
-
-    buffer: int
-    attempt: int
-
-
-class Landed(NamedTuple):
-    """All bytes of a copy landed."""
-
-    buffer: int
-    attempt: int
-
-
-class Broke(NamedTuple):
-    """A read ended with an error: `kind` is `lost` or `failed`, `reason` the transport's own words."""
-
-    buffer: int
-    attempt: int
-    kind: str
-    reason: str
-
-
-class Checked(NamedTuple):
-    """The checksum of what landed."""
-
-    buffer: int
-    attempt: int
-    digest: bytes
-
-
-class Drained(NamedTuple):
-    """No byte of an abandoned read can land any more."""
-
-    buffer: int
-    attempt: int
-
-
-class Overwritten(NamedTuple):
-    """A slot holds what was staged for it."""
-
-    buffer: int
-
-
-Happened = Progressed | Landed | Broke | Checked | Drained | Overwritten
 Task = Read | Check | Abandon | Overwrite | Know | Forget
 
 
@@ -111,7 +80,7 @@ class Mover:
         self._layouts: dict[int, Layout] = {}
         self._readings: dict[int, _Reading] = {}
         self._abandoned: list[tuple[Abandon, Any]] = []
-        self._happened: list[Happened] = []
+        self._happened: list[Moved] = []
 
     @property
     def busy(self) -> bool:
@@ -138,7 +107,7 @@ class Mover:
                 self._store.overwrite(copy.layer, copy.slot, self._staging[buffer][: order.num_bytes])
                 self._happened.append(Overwritten(buffer))
 
-    def step(self) -> list[Happened]:
+    def step(self) -> list[Moved]:
         """Move all reads on; what happened since the last step."""
         for reading in [r for r in self._readings.values() if not r.broken]:
             self._advance(reading)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from windtunnel.errors import EplbInputError, ExpertLost
+from windtunnel.errors import EplbInputError
 
 EMPTY = -1
 DIGEST_BYTES = 16
@@ -124,12 +124,6 @@ class Placement:
         """The (rank, slot) pairs that hold an expert."""
         return [(int(rank), int(slot)) for rank, slot in np.argwhere(self.slots[layer] == expert)]
 
-    def require_coverage(self) -> None:
-        """Raise ExpertLost for the first expert that no slot holds."""
-        if self.missing:
-            layer, expert = self.missing[0]
-            raise ExpertLost(layer, expert, len(self.missing))
-
     def with_epoch(self, epoch: int) -> Placement:
         """The same under another epoch."""
         return self._like(epoch, self.slots, self.share, **{k: v for k, v in vars(self).items() if k in _DERIVED})
@@ -140,7 +134,7 @@ class Placement:
         slots[:, list(ranks)] = EMPTY
         return Placement.of(slots, self.num_experts, slots_per_rank=self.slots_per_rank, epoch=epoch)
 
-    def with_layers(self, layers: Sequence[int], slots: ArrayLike, share: ArrayLike | None, epoch: int) -> Placement:
+    def with_layers(self, layers: Sequence[int], slots: ArrayLike, share: ArrayLike, epoch: int) -> Placement:
         """The same with other `slots` [len(layers), ranks, width] and `share` in some layers, checked as by `of`.
 
         What was derived for the other layers is kept, so that a change of one layer costs little in a deep model.

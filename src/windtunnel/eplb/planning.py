@@ -63,7 +63,7 @@ class Figures:
     balancedness: float
     """Mean over layers of mean rank load ÷ maximum rank load, tokens split evenly over replicas."""
     balancedness_weighted: float
-    """The same, tokens split as is best for this load."""
+    """The same, tokens split as is best for this load: what `split="weighted"` reaches, whatever split is in use."""
     node_crossing_ratio: float | None
     """Tokens that go to another node than most of their expert group's do; None: one node, or no groups."""
     min_replicas: int

@@ -10,10 +10,10 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import numpy as np
 from msgspec import Struct
@@ -24,6 +24,7 @@ from windtunnel.eplb.balance import balancedness, balancedness_weighted
 from windtunnel.eplb.cluster import Cluster, ClusterConfig, Evicted, Result
 from windtunnel.eplb.events import Event, EventLog
 from windtunnel.eplb.faults import FailAt, How
+from windtunnel.eplb.limits import require_counts
 from windtunnel.eplb.load import LoadWindow
 from windtunnel.eplb.metrics import EplbMetrics
 from windtunnel.eplb.placement import Placement
@@ -33,7 +34,7 @@ from windtunnel.eplb.policies import Budget, Constraints, Explanation, Load, Pol
 from windtunnel.eplb.recovery import RecoveryPolicy
 from windtunnel.eplb.routing import Routing
 from windtunnel.eplb.topology import Topology
-from windtunnel.errors import CoordinatorUnreachable, EplbInputError, RebalanceAborted, WindtunnelError
+from windtunnel.errors import EplbInputError, ExpertLost, RanksMissing, RebalanceAborted, WindtunnelError
 from windtunnel.units import NS_PER_S
 
 if TYPE_CHECKING:
@@ -60,6 +61,14 @@ class RebalancerConfig:
     """`maybe_rebalance` looks at the load after as many steps."""
     threshold: float = 0.95
     """… and rebalances where balancedness is below this."""
+
+    def __post_init__(self) -> None:
+        if self.split not in get_args(Split):
+            raise EplbInputError("split", f"{self.split!r}", f"There are: {', '.join(get_args(Split))}.")
+        require_counts(interval_steps=self.interval_steps)
+        if not 0 <= self.threshold <= 1:
+            raise EplbInputError("threshold", f"{self.threshold}", "A balancedness is between 0 and 1.")
+        LoadWindow(1, 1, window_steps=self.window_steps, decay=self.decay)
 
 
 class RebalanceRecord(Struct, frozen=True):
@@ -117,6 +126,7 @@ class Rebalancer:
         self.metrics = EplbMetrics(registry)
         self._policy: Policy = policy(self.config.policy)
         self._window: LoadWindow | None = None
+        self._window_shape = (0, 0)
         self._steps_seen = 0
         self._running: Future[RebalanceRecord] | None = None
         self._futures: set[Future[RebalanceRecord]] = set()
@@ -141,6 +151,9 @@ class Rebalancer:
 
     def start(self) -> Rebalancer:
         """Listen for ranks. Raises EplbInputError where the address can't be had."""
+        if self._thread or self._loop:
+            problem = "it was started already" if self._thread else "it was closed"
+            raise EplbInputError("rebalancer", problem, "Make another one; each is started once.")
         self._thread = threading.Thread(target=self._run, name="eplb-coordinator", daemon=True)
         self._thread.start()
         self._begun.wait()
@@ -150,27 +163,38 @@ class Rebalancer:
 
     @property
     def address(self) -> tuple[str, int]:
-        """Where ranks find it: host and port."""
+        """Where ranks find it: host and port. Raises EplbInputError before `start`."""
+        self._require_loop()
         assert self._cluster.address is not None
         return self._cluster.address
 
     def wait_ready(self, timeout_s: float = 60.0) -> None:
-        """Wait until the ranks are here, an epoch serves, and nothing is to be recovered."""
+        """Wait until the ranks are here, an epoch serves all experts, and nothing is left to do.
+
+        Raises RanksMissing, or ExpertLost where that is what stands in the way.
+        """
         began_ns = clock.monotonic_ns()
-        ready = asyncio.run_coroutine_threadsafe(self._cluster.ready.wait(), self._require_loop())
+        loop = self._require_loop()
+        self._require_other_thread("wait_ready")
+        ready = asyncio.run_coroutine_threadsafe(self._cluster.ready.wait(), loop)
         try:
             ready.result(timeout_s)
+        except CancelledError:
+            raise self._failure or self._closed() from None
         except TimeoutError:
-            here = sorted(self._cluster.members)
+            ready.cancel()
+            if self._cluster.members and self._cluster.committed.missing:
+                layer, expert = self._cluster.committed.missing[0]
+                raise ExpertLost(layer, expert, len(self._cluster.committed.missing)) from None
             waited_s = (clock.monotonic_ns() - began_ns) / NS_PER_S
-            address = "{}:{}".format(*self.address)
-            raise CoordinatorUnreachable(address, waited_s, f"only ranks {here} have joined") from None
+            raise self._ranks_missing(f"not ready after {waited_s:.1f} s") from None
 
     def close(self) -> None:
         """Stop coordinating. The ranks serve on, and wait for another coordinator at this address."""
         loop, thread = self._loop, self._thread
         if loop is None or thread is None:
             return
+        self._require_other_thread("close")
         try:
             loop.call_soon_threadsafe(self._cancel)
         except RuntimeError:  # it has ended by itself
@@ -217,13 +241,17 @@ class Rebalancer:
 
         Raises EplbInputError.
         """
-        if self._window is None:
-            shape = np.shape(counts[0])
-            if len(shape) != 2:
-                raise EplbInputError("counts", f"{len(shape)} axes", "Its axes are [layers, experts].")
+        shape = _shape(counts)
+        model = (len(self._cluster.group_bytes), self._cluster.num_experts)
+        known = self._cluster.coordinator is not None
+        if known and shape != model:
+            raise EplbInputError("counts", f"shape {shape}", f"The ranks' model has [layers, experts] = {list(model)}.")
+        window = self._window
+        if window is None or (known and self._window_shape != model):  # it was begun before the ranks told their model
             config = self.config
-            self._window = LoadWindow(shape[0], shape[1], window_steps=config.window_steps, decay=config.decay)
-        self._window.add(*counts)
+            window = LoadWindow(*shape, window_steps=config.window_steps, decay=config.decay)
+        window.add(*counts)
+        self._window, self._window_shape = window, shape
         self._steps_seen += 1
 
     def maybe_rebalance(self) -> Future[RebalanceRecord] | None:
@@ -244,8 +272,10 @@ class Rebalancer:
     def rebalance(self, target: Placement | None = None, *, dry_run: bool = False) -> RebalanceRecord:
         """Rebalance now and wait for the end: to `target`, or to what the policy says.
 
-        A rebalance that is rolled back is no error: the record says so. Raises EplbInputError, TooFewSlots.
+        A rebalance that is rolled back is no error: the record says so. Raises EplbInputError, TooFewSlots,
+        RanksMissing.
         """
+        self._require_other_thread("rebalance")
         return self.submit(target, dry_run=dry_run).result()
 
     def submit(self, target: Placement | None = None, *, dry_run: bool = False) -> Future[RebalanceRecord]:
@@ -265,12 +295,20 @@ class Rebalancer:
             self._cluster.evict(rank, "it was removed")
             return record
 
+        self._require_other_thread("remove_rank")
         return self._order(leave).result()
+
+    def _ranks_missing(self, what: str) -> RanksMissing:
+        present = self._cluster.present
+        missing = [rank for rank in self._cluster.topology.live_ranks if rank not in present]
+        return RanksMissing(what, "{}:{}".format(*self.address), str(present), str(missing))
 
     # --- a rebalance ----------------------------------------------------------------------------------------------
 
     def _order(self, work: Callable[[], Awaitable[RebalanceRecord]]) -> Future[RebalanceRecord]:
         loop = self._require_loop()
+        if self._cluster.coordinator is None:
+            raise self._ranks_missing("nothing can be rebalanced yet")
         future: Future[RebalanceRecord] = Future()
         self._futures.add(future)
         future.add_done_callback(self._futures.discard)
@@ -278,12 +316,16 @@ class Rebalancer:
         return future
 
     async def _work(self, future: Future[RebalanceRecord], work: Callable[[], Awaitable[RebalanceRecord]]) -> None:
+        if not future.set_running_or_notify_cancel():  # from now on it can't be cancelled
+            return
         try:
             record = await work()
         except WindtunnelError as error:
             self.events.add("rebalance refused", reason=str(error))
+            self.metrics.count_refused_rebalance()
             future.set_exception(error)
-        except Exception as error:
+        except Exception as error:  # a bug: the next one may go well
+            self.events.add("rebalance refused", reason=f"{type(error).__name__}: {error}")
             future.set_exception(error)
         else:
             future.set_result(record)
@@ -294,14 +336,18 @@ class Rebalancer:
         base = cluster.committed
         while True:
             members = set(cluster.members)
-            planned = await asyncio.to_thread(self._plan, target, topology, base)
-            if members == set(cluster.members) and base is cluster.committed:
-                break
+            try:
+                placement, explanation, plan = await asyncio.to_thread(self._plan, target, topology, base)
+            except WindtunnelError:
+                if members == set(cluster.members):
+                    raise
+            else:
+                if members == set(cluster.members) and base is cluster.committed:
+                    break
             base, topology = cluster.committed, _without_lost(topology, cluster.live_topology)
-        placement, explanation, plan = planned
         plan_s = (clock.monotonic_ns() - began_ns) / NS_PER_S
         if dry_run or not plan.steps:
-            result, kind = Result(True), "dry run" if dry_run else "nothing to do"
+            result, kind = Result(True, _ended_by(explanation)), "dry run" if dry_run else "nothing to do"
         else:
             self.events.add("rebalancing", base=base.epoch, copies=len(plan.copies), steps=len(plan.steps))
             result = await cluster.execute(plan)
@@ -372,7 +418,7 @@ class Rebalancer:
         except BaseException as error:
             self._failure = error
         self._begun.set()
-        for future in list(self._futures):
+        for future in [f for f in self._futures if f.running() or f.set_running_or_notify_cancel()]:
             serving = self._cluster.committed.epoch if self._cluster.coordinator else 0
             reason = str(self._failure) if self._failure else "the coordinator was closed"
             future.set_exception(RebalanceAborted(serving + 1, serving, "closing", reason))
@@ -398,7 +444,32 @@ class Rebalancer:
             raise self._failure
         if self._loop is None:
             raise EplbInputError("rebalancer", "it was not started", "Call start, or use it in a with statement.")
+        if self._thread is None:
+            raise self._closed()
         return self._loop
+
+    @staticmethod
+    def _closed() -> EplbInputError:
+        return EplbInputError("rebalancer", "it was closed", "Make another one; each is started once.")
+
+    def _require_other_thread(self, what: str) -> None:
+        if threading.current_thread() is self._thread:
+            problem = "it was called by a callback, which it would wait for"
+            raise EplbInputError(what, problem, "Call it in another thread, or `submit` and don't wait.")
+
+
+def _shape(counts: tuple[ArrayLike, ...]) -> tuple[int, int]:
+    try:
+        shape = np.shape(counts[0]) if counts else ()
+    except ValueError as error:  # rows of different lengths
+        raise EplbInputError("counts", str(error), "Its axes are [layers, experts].") from error
+    if len(shape) != 2:
+        raise EplbInputError("counts", f"{len(shape)} axes", "Its axes are [layers, experts].")
+    return shape[0], shape[1]
+
+
+def _ended_by(explanation: Explanation | None) -> str:
+    return f"planning ended by {', '.join(explanation.stopped)}" if explanation else ""
 
 
 def _without_lost(topology: Topology, live: Topology) -> Topology:

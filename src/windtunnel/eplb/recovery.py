@@ -7,12 +7,12 @@ nothing else, so that all experts serve again after as few copies as possible. B
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from windtunnel.eplb.placement import EMPTY, Placement
 from windtunnel.eplb.topology import Topology
@@ -83,31 +83,23 @@ def _names(ranks: tuple[int, ...]) -> str:
 # --- a home for each expert ---------------------------------------------------------------------------------------
 
 
-def cover(
-    placement: Placement,
-    topology: Topology,
-    load_mean: ArrayLike | None = None,
-    protected: Mapping[int, Collection[int]] | None = None,
-) -> Placement:
+def cover(placement: Placement, topology: Topology) -> Placement:
     """The placement with each missing expert in one slot of a live rank, and as little else changed as can be.
 
-    A missing expert goes into an empty slot on the rank with the least load; where there is none, in place of a spare
-    replica: first of one that has a twin on its rank, then of the expert whose replicas become the least busier by it,
-    on the least loaded of its ranks. Experts with more load choose first. Slots of dead ranks become empty. Shares
-    stay, but for the experts whose replicas changed: theirs are even. The epoch is the next one; where nothing is
-    missing or dead, the placement itself comes back.
-
-    `load_mean` [layers, experts]: tokens in a step; None: all alike. `protected`: expert → ranks whose replica of it
-    must stay, as `Constraints.pinned` has it. Deterministic. Raises TooFewSlots, EplbInputError.
+    A missing expert goes into an empty slot, on the rank with the least to do if all experts have the same load; where
+    no slot is empty, in place of a spare replica: first of one that has a twin on its rank, then of the expert that has
+    the most, then on the rank with the least to do. Slots of dead ranks become empty. Shares stay, but for the experts
+    whose replicas changed: theirs are even. The epoch is the next one; where nothing is missing or dead, the placement
+    itself comes back. Deterministic. Raises TooFewSlots, EplbInputError.
     """
-    load = _checked_load(load_mean, placement)
     slots = _live_slots(placement, topology)
     counts = Placement.of(slots, placement.num_experts, slots_per_rank=placement.slots_per_rank).replica_counts
     holes = np.flatnonzero((counts == 0).any(axis=1))
     if len(holes) and topology.num_slots < placement.num_experts:
-        raise _too_few(topology, placement.num_experts, f"one for each of {placement.num_experts} experts")
+        reason = f"one for each of {placement.num_experts} experts"
+        raise TooFewSlots(placement.num_experts, topology.num_slots, len(topology.live_ranks), reason)
     for layer in holes:
-        _cover_layer(slots[layer], counts[layer].copy(), load[layer], topology, protected or {})
+        _cover_layer(slots[layer], counts[layer].copy(), topology)
     if np.array_equal(slots, placement.slots):
         return placement
     even = Placement.of(slots, placement.num_experts, slots_per_rank=placement.slots_per_rank)
@@ -121,18 +113,6 @@ def cover(
     )
 
 
-def _checked_load(load_mean: ArrayLike | None, placement: Placement) -> NDArray[np.float64]:
-    shape = (placement.num_layers, placement.num_experts)
-    if load_mean is None:
-        return np.ones(shape)
-    load = np.asarray(load_mean, np.float64)
-    if load.shape != shape:
-        raise EplbInputError("load_mean", f"shape {load.shape} for a placement of {shape}", "It has [layers, experts].")
-    if not np.all((load >= 0) & np.isfinite(load)):
-        raise EplbInputError("load_mean", "a value is negative or not finite", "A load is a number of tokens.")
-    return load
-
-
 def _live_slots(placement: Placement, topology: Topology) -> NDArray[np.int32]:
     """A copy of the slots, those of dead ranks empty."""
     if placement.slots_per_rank != topology.slots_per_rank:
@@ -143,22 +123,11 @@ def _live_slots(placement: Placement, topology: Topology) -> NDArray[np.int32]:
     return slots
 
 
-def _cover_layer(
-    slots: NDArray[np.int32],
-    counts: NDArray[np.int32],
-    load: NDArray[np.float64],
-    topology: Topology,
-    protected: Mapping[int, Collection[int]],
-) -> None:
-    """Put the experts whose count is 0 into `slots` [ranks, width] of one layer, in place."""
+def _cover_layer(slots: NDArray[np.int32], counts: NDArray[np.int32], topology: Topology) -> None:
+    """Put the experts whose count is 0 into `slots` [ranks, width] of one layer, in place; there is room for all."""
     usable = np.arange(slots.shape[1]) < np.asarray(topology.live_slots_per_rank)[:, None]
-    fixed = _fixed(slots, protected)
-    missing = np.flatnonzero(counts == 0)
-    for expert in missing[np.argsort(-load[missing], kind="stable")]:
-        place = _best_place(slots, counts, load, usable, fixed)
-        if place is None:
-            needed = len(counts) + int(np.maximum(np.bincount(slots[fixed], minlength=len(counts)) - 1, 0).sum())
-            raise _too_few(topology, needed, f"one for each of {len(counts)} experts, and protected replicas stay")
+    for expert in np.flatnonzero(counts == 0):
+        place = _best_place(slots, counts, usable)
         displaced = slots[place]
         if displaced != EMPTY:
             counts[displaced] -= 1
@@ -166,40 +135,18 @@ def _cover_layer(
         counts[expert] = 1
 
 
-def _fixed(slots: NDArray[np.int32], protected: Mapping[int, Collection[int]]) -> NDArray[np.bool_]:
-    """Which slots [ranks, width] hold a protected replica; of two on one rank, the first."""
-    fixed = np.zeros(slots.shape, np.bool_)
-    for expert, ranks in protected.items():
-        for rank in ranks:
-            fixed[rank, np.flatnonzero(slots[rank] == expert)[:1]] = True
-    return fixed
-
-
-def _best_place(
-    slots: NDArray[np.int32],
-    counts: NDArray[np.int32],
-    load: NDArray[np.float64],
-    usable: NDArray[np.bool_],
-    fixed: NDArray[np.bool_],
-) -> tuple[int, int] | None:
-    """The (rank, slot) that a missing expert takes; None: there is none that may be taken."""
+def _best_place(slots: NDArray[np.int32], counts: NDArray[np.int32], usable: NDArray[np.bool_]) -> tuple[int, int]:
+    """The (rank, slot) that a missing expert takes."""
     empty = slots == EMPTY
-    expert = np.where(empty, 0, slots)
-    replicas = np.maximum(counts[expert], 1)
-    rank_load = np.where(empty, 0, load[expert] / replicas).sum(axis=1)
-    rank_loads = np.broadcast_to(rank_load[:, None], slots.shape)
+    replicas = np.where(empty, 1, counts[slots])
+    rank_loads = np.broadcast_to(np.where(empty, 0, 1 / replicas).sum(axis=1)[:, None], slots.shape)
     free = np.flatnonzero(empty & usable)
     if len(free):
         place = free[np.argmin(rank_loads.flat[free])]
     else:
-        spare = np.flatnonzero(~empty & (replicas > 1) & ~fixed)
-        if not len(spare):
-            return None
+        spare = np.flatnonzero(replicas > 1)
         twin = (slots[:, :, None] == slots[:, None, :]).sum(axis=2) > 1
-        count = replicas.flat[spare]
-        # tokens that each other replica gets more: load / (count - 1) - load / count
-        loss = load[expert.flat[spare]] / (count * (count - 1))
-        place = spare[np.lexsort((rank_loads.flat[spare], -count, loss, ~twin.flat[spare]))[0]]
+        place = spare[np.lexsort((rank_loads.flat[spare], -replicas.flat[spare], ~twin.flat[spare]))[0]]
     rank, slot = divmod(int(place), slots.shape[1])
     return rank, slot
 
@@ -214,10 +161,6 @@ def _touched(placement: Placement, slots: NDArray[np.int32]) -> NDArray[np.bool_
     touched[layer[changed], slots[changed]] = True
     touched[:, EMPTY] = True
     return touched[layer, slots]
-
-
-def _too_few(topology: Topology, needed: int, reason: str) -> TooFewSlots:
-    return TooFewSlots(needed, topology.num_slots, len(topology.live_ranks), reason)
 
 
 # --- what the next death would cost -------------------------------------------------------------------------------

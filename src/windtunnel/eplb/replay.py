@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,6 +57,8 @@ class ReplayedPlan:
     moved_ratio: float
     """Copies ÷ slots of live ranks."""
     plan_ns: int
+    stopped: Mapping[str, int]
+    """Why planning ended, and in how many layers."""
 
 
 @dataclass(frozen=True)
@@ -93,7 +95,7 @@ def replay(
             before = placement
             if planner is not None:
                 try:
-                    placement, _, plan_ns = planner.plan(window, topology, before)
+                    placement, explanation, plan_ns = planner.plan(window, topology, before)
                 except WindtunnelError as error:
                     return Outcome(plans, np.array(judged), error)
             achieved = [balancedness_weighted(counts, placement) for counts in served]
@@ -108,6 +110,7 @@ def replay(
                         copies=copies,
                         moved_ratio=copies / (topology.num_slots * placement.num_layers),
                         plan_ns=plan_ns,
+                        stopped=explanation.stopped,
                     )
                 )
         for counts in served:

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from windtunnel.eplb.placement import Placement
-from windtunnel.eplb.transaction.instructions import View
+from windtunnel.eplb.transaction.instructions import LetGo, ReadersGone, RoutersGone, View
 from windtunnel.errors import ExpertLost, StaleEpoch
 
 
@@ -27,6 +27,8 @@ class Routing:
         self.epoch = placement.epoch
         self.replicas: NDArray[np.int32] = placement.replicas
         """`rank * width + slot` of each replica [layers, experts, most replicas]; padded by -1."""
+        self.width = int(placement.slots.shape[2])
+        """The most slots of a rank."""
         self._missing = set(placement.missing)
         self.has_missing = bool(self._missing)
         """Whether some expert can't be routed to: then ask `require` before a token is sent."""
@@ -39,8 +41,7 @@ class Routing:
     def places(self, layer: int, expert: int) -> list[tuple[int, int]]:
         """The (rank, slot) pairs that hold the expert; raises ExpertLost where there are none."""
         self.require(layer, expert)
-        width = self.placement.slots.shape[2]
-        return [divmod(int(place), width) for place in self.replicas[layer, expert] if place >= 0]
+        return [divmod(int(place), self.width) for place in self.replicas[layer, expert] if place >= 0]
 
 
 class ViewTable:
@@ -56,6 +57,8 @@ class ViewTable:
         self._routers: dict[int, dict[int, int]] = {}
         """How often each thread uses each view, as a router: by thread, then by the view's number."""
         self._readers: dict[int, dict[int, int]] = {}
+        self._waits: list[LetGo] = []
+        """What `due` has not told yet."""
 
     @property
     def table(self) -> Routing | None:
@@ -70,7 +73,7 @@ class ViewTable:
         while True:
             routed = self._routed
             if routed is None:
-                raise StaleEpoch(self._rank, 0, "none yet")
+                raise StaleEpoch(self._rank, "the newest epoch", "none")
             view, table = routed
             _use(uses, view.number)
             if self._routed is routed:
@@ -88,8 +91,8 @@ class ViewTable:
         while True:
             view = self._serving.get(epoch)
             if view is None:
-                known = ", ".join(str(e) for e in sorted(self._serving)) or "none"
-                raise StaleEpoch(self._rank, epoch, known)
+                known = ", ".join(f"epoch {e}" for e in sorted(self._serving)) or "none"
+                raise StaleEpoch(self._rank, f"epoch {epoch}", known)
             _use(uses, view.number)
             if self._serving.get(epoch) is view:
                 break
@@ -104,34 +107,48 @@ class ViewTable:
         self._serving[view.placement.epoch] = view
 
     def route_by(self, view: View) -> None:
-        """Route by this view from now on."""
+        """Route by this view from now on; `due` tells when nobody routes by an earlier one any more."""
         table = self.table
         if table is None or table.placement is not view.placement:
             table = Routing(view.placement)
         self._routed = (view, table)
+        self._waits.append(RoutersGone(view.number))
 
     def withdraw(self, number: int) -> None:
-        """Answer by a view no longer."""
+        """Answer by a view no longer; `due` tells when nobody reads it or routes by it any more."""
         for epoch, view in list(self._serving.items()):
             if view.number == number:
                 del self._serving[epoch]
+        self._waits.append(ReadersGone(number))
 
     def stop(self) -> None:
         """Neither route nor answer any more: this process is no member."""
         self._serving = {}
         self._routed = None
+        self._waits = []
 
-    def is_routed_before(self, number: int) -> bool:
-        """Whether somebody routes by a view older than `number`."""
-        return any(view < number for view in _in_use(self._routers))
+    @property
+    def is_waiting(self) -> bool:
+        """Whether `due` has something to tell, now or later."""
+        return bool(self._waits)
+
+    def due(self) -> list[LetGo]:
+        """Who has let go of which view; each is told once. To be asked again while `is_waiting`."""
+        due: list[LetGo] = []
+        waits, self._waits = self._waits, []
+        for wait in waits:
+            (self._waits if self._is_awaited(wait) else due).append(wait)
+        return due
 
     def is_used(self) -> bool:
         """Whether somebody reads or routes by any view."""
         return bool(_in_use(self._readers) or _in_use(self._routers))
 
-    def is_read(self, number: int) -> bool:
-        """Whether somebody reads or routes by a view."""
-        return number in _in_use(self._readers) or number in _in_use(self._routers)
+    def _is_awaited(self, wait: LetGo) -> bool:
+        routed = _in_use(self._routers)
+        if isinstance(wait, RoutersGone):
+            return any(view < wait.view for view in routed)
+        return wait.view in routed | _in_use(self._readers)
 
 
 def _use(uses: dict[int, int], number: int) -> None:

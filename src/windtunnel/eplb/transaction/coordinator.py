@@ -36,12 +36,12 @@ LOCAL = -1
 class CoordinatorLimits(NamedTuple):
     """How patient the coordinator is with ranks that are alive."""
 
+    prepare_deadline_ns: int
+    """A transaction that not all have prepared by then is rolled back."""
+    stuck_deadline_ns: int
+    """A rank that has not answered by then, past the decision or while rolling back, has to be evicted."""
     resend_ns: int = 200_000_000
     """What was not answered is asked again after this."""
-    prepare_deadline_ns: int = 5_000_000_000
-    """A transaction that not all have prepared by then is rolled back."""
-    stuck_deadline_ns: int = 30_000_000_000
-    """A rank that has not answered by then, past the decision or while rolling back, has to be evicted."""
 
 
 @dataclass
@@ -67,7 +67,7 @@ class _Transaction:
 class Coordinator:
     """One term. Each method returns instructions, to be carried out in order."""
 
-    def __init__(self, term: int, committed: Placement, limits: CoordinatorLimits | None = None) -> None:
+    def __init__(self, term: int, committed: Placement, limits: CoordinatorLimits) -> None:
         """Begin idle, with `committed` serving."""
         self.term = term
         self.stage = Stage.IDLE
@@ -82,7 +82,7 @@ class Coordinator:
         """Ranks that are known to have the committed placement: a change is enough for them."""
         self.last_epoch = max(committed.epoch, m.first_epoch(term)) if committed.epoch else 0
         """The newest that was ever proposed; a number is never used again."""
-        self._limits = limits or CoordinatorLimits()
+        self._limits = limits
         self._last_txn = m.first_txn(term)
         self._transaction: _Transaction | None = None
 

@@ -12,7 +12,16 @@ from typing import NamedTuple
 
 from windtunnel.eplb.plan import Source
 from windtunnel.eplb.transaction import messages as m
-from windtunnel.eplb.transaction.instructions import Abandon, Check, Instruction, Read
+from windtunnel.eplb.transaction.instructions import (
+    Abandon,
+    Broke,
+    Check,
+    Checked,
+    Instruction,
+    Landed,
+    Progressed,
+    Read,
+)
 from windtunnel.eplb.transaction.staging import Buffer, BufferState, Staging
 from windtunnel.errors import PeerLost, TransferError, TransferFailed, TransferTimeout
 
@@ -20,9 +29,9 @@ from windtunnel.errors import PeerLost, TransferError, TransferFailed, TransferT
 class RankLimits(NamedTuple):
     """How a rank reads."""
 
-    copy_deadline_ns: int = 2_000_000_000
+    copy_deadline_ns: int
     """A copy that makes no progress for this long is given up."""
-    max_reads: int = 4
+    max_reads: int
     """Copies under way at once."""
 
 
@@ -94,40 +103,36 @@ class Copying:
             self._starved_ns = now_ns
         return out
 
-    def progressed(self, buffer: int, attempt: int, now_ns: int) -> None:
-        """Some bytes landed: the copy's deadline begins anew."""
-        if read := self._find(buffer, attempt, BufferState.ARMED):
-            read.deadline_ns = now_ns + self._limits.copy_deadline_ns
-
-    def landed(self, buffer: int, attempt: int) -> list[Instruction]:
-        """All bytes of a copy are there."""
-        read = self._find(buffer, attempt, BufferState.ARMED)
-        if not read:
+    def happened(self, what: Progressed | Landed | Broke | Checked, now_ns: int) -> list[Instruction]:
+        """Hear of a read; what is said of an earlier use of its buffer is dropped."""
+        read = self._reads.get(what.buffer)
+        expected = BufferState.LANDED if isinstance(what, Checked) else BufferState.ARMED
+        if not read or read.buffer.attempt != what.attempt or read.buffer.state is not expected:
             return []
-        read.buffer.state = BufferState.LANDED
-        return [Check(buffer, attempt, read.copy.order)]
+        match what:
+            case Progressed():
+                read.deadline_ns = now_ns + self._limits.copy_deadline_ns
+                return []
+            case Landed():
+                read.buffer.state = BufferState.LANDED
+                return [Check(what.buffer, what.attempt, read.copy.order)]
+            case Broke(kind=kind, reason=reason):
+                return self._give_up(read, kind, reason, now_ns)
+            case Checked(digest=digest):
+                return self._checked(read, digest, now_ns)
 
-    def checked(self, buffer: int, attempt: int, digest: bytes, now_ns: int) -> list[Instruction]:
-        """The checksum of what landed."""
-        read = self._find(buffer, attempt, BufferState.LANDED)
-        if not read:
-            return []
-        order = read.copy.order
-        del self._reads[buffer]
+    def _checked(self, read: _Read, digest: bytes, now_ns: int) -> list[Instruction]:
+        order, buffer = read.copy.order, read.buffer
+        del self._reads[buffer.number]
         if order.digest and digest != order.digest:
             self.wasted_bytes += order.num_bytes
-            self._staging.free(read.buffer)
+            self._staging.free(buffer)
             return self._try_next(read, "failed", f"checksum {digest.hex()} instead of {order.digest.hex()}", now_ns)
-        read.buffer.state = BufferState.VERIFIED
+        buffer.state = BufferState.VERIFIED
         read.copy.done = True
         self.moved_bytes += order.num_bytes
-        self.staged[order.copy.layer, order.copy.slot] = buffer
+        self.staged[order.copy.layer, order.copy.slot] = buffer.number
         return self.begin(now_ns)
-
-    def read_failed(self, buffer: int, attempt: int, kind: str, reason: str, now_ns: int) -> list[Instruction]:
-        """A read ended with an error: `kind` is `lost` or `failed`, `reason` the transport's own words."""
-        read = self._find(buffer, attempt, BufferState.ARMED)
-        return self._give_up(read, kind, reason, now_ns) if read else []
 
     def tick(self, now_ns: int) -> list[Instruction]:
         """Give up the reads that made no progress, and wait no longer than that for a buffer."""
@@ -153,11 +158,6 @@ class Copying:
                 out.append(Abandon(number, read.buffer.attempt))
         self._reads.clear()
         return out
-
-    def _find(self, buffer: int, attempt: int, state: BufferState) -> _Read | None:
-        """The read, if the buffer is still in that use and state."""
-        read = self._reads.get(buffer)
-        return read if read and read.buffer.attempt == attempt and read.buffer.state is state else None
 
     def _read(self, copy: _Copy, now_ns: int) -> Read | None:
         """Begin to read a copy; None: no buffer is free."""

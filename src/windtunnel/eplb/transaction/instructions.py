@@ -1,4 +1,7 @@
-"""What the machines tell their shells to do, in order. A shell that dies between two of them is what tests kill."""
+"""What the machines tell their shells to do, in order, and what a rank's shell tells its machine came of it.
+
+A shell that dies between two instructions is what tests kill.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ class Send(NamedTuple):
 class Read(NamedTuple):
     """Read a group into a staging buffer: from a peer, from an own slot, or from the weight source.
 
-    Answered by `progressed`, then `landed` or `read_failed`.
+    Answered by Progressed any number of times, then Landed or Broke.
     """
 
     buffer: int
@@ -41,7 +44,7 @@ class Read(NamedTuple):
 
 
 class Check(NamedTuple):
-    """Take the checksum of a staged group. Answered by `checked`."""
+    """Take the checksum of a staged group. Answered by Checked."""
 
     buffer: int
     attempt: int
@@ -49,14 +52,14 @@ class Check(NamedTuple):
 
 
 class Abandon(NamedTuple):
-    """Release a read. Answered by `drained` once no byte of it can land any more."""
+    """Release a read. Answered by Drained once no byte of it can land any more."""
 
     buffer: int
     attempt: int
 
 
 class Overwrite(NamedTuple):
-    """Copy a staged group into its slot, which nobody reads. Answered by `overwritten`."""
+    """Copy a staged group into its slot, which nobody reads. Answered by Overwritten."""
 
     buffer: int
     order: Order
@@ -79,13 +82,13 @@ class Serve(NamedTuple):
 
 
 class RouteBy(NamedTuple):
-    """Route by this view from now on. Answered by `routers_gone` once nobody routes by an earlier one."""
+    """Route by this view from now on. Answered by RoutersGone once nobody routes by an earlier one."""
 
     view: View
 
 
 class Withdraw(NamedTuple):
-    """Stop answering for a view. Answered by `readers_gone` once nobody here reads it any more."""
+    """Stop answering for a view. Answered by ReadersGone once nobody here reads it any more."""
 
     view: int
 
@@ -111,6 +114,72 @@ class Refuse(NamedTuple):
 
 
 Instruction = Entered | Send | Read | Check | Abandon | Overwrite | Serve | RouteBy | Withdraw | Know | Forget | Refuse
+
+
+# --- what became of them ------------------------------------------------------------------------------------------
+
+
+class Progressed(NamedTuple):
+    """Some bytes of a copy landed."""
+
+    buffer: int
+    attempt: int
+
+
+class Landed(NamedTuple):
+    """All bytes of a copy landed."""
+
+    buffer: int
+    attempt: int
+
+
+class Broke(NamedTuple):
+    """A read ended with an error: `kind` is `lost` or `failed`, `reason` the transport's own words."""
+
+    buffer: int
+    attempt: int
+    kind: str
+    reason: str
+
+
+class Checked(NamedTuple):
+    """The checksum of what landed."""
+
+    buffer: int
+    attempt: int
+    digest: bytes
+
+
+class Drained(NamedTuple):
+    """No byte of an abandoned read can land any more."""
+
+    buffer: int
+    attempt: int
+
+
+class Overwritten(NamedTuple):
+    """A slot holds what was staged for it."""
+
+    buffer: int
+
+
+class RoutersGone(NamedTuple):
+    """Nobody here routes by a view older than this one any more."""
+
+    view: int
+
+
+class ReadersGone(NamedTuple):
+    """Nobody here reads this view, which was withdrawn, any more."""
+
+    view: int
+
+
+Moved = Progressed | Landed | Broke | Checked | Drained | Overwritten
+"""Told by the mover."""
+LetGo = RoutersGone | ReadersGone
+"""Told by the table of views."""
+Happened = Moved | LetGo
 
 
 # --- to the coordinator's shell -----------------------------------------------------------------------------------

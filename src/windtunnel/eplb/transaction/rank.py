@@ -14,16 +14,20 @@ from numpy.typing import NDArray
 
 from windtunnel.eplb.placement import EMPTY, Placement
 from windtunnel.eplb.transaction import messages as m
-from windtunnel.eplb.transaction.copying import Copying
-from windtunnel.eplb.transaction.copying import RankLimits as RankLimits
+from windtunnel.eplb.transaction.copying import Copying, RankLimits
 from windtunnel.eplb.transaction.instructions import (
+    Drained,
     Entered,
     Forget,
+    Happened,
     Instruction,
     Know,
     Overwrite,
+    Overwritten,
+    ReadersGone,
     Refuse,
     RouteBy,
+    RoutersGone,
     Send,
     Serve,
     View,
@@ -58,7 +62,7 @@ class RankMachine:
         generation: int,
         contents: NDArray[np.int32],
         staging_buffers: int,
-        limits: RankLimits | None = None,
+        limits: RankLimits,
     ) -> None:
         """Begin with `contents` [layers, slots]: the expert in each slot, -1 where it is empty."""
         self.rank = rank
@@ -69,7 +73,7 @@ class RankMachine:
         self.since: NDArray[np.int64] = np.zeros(contents.shape, np.int64)
         self.staging = Staging(staging_buffers)
         self.committed: Placement | None = None
-        self._limits = limits or RankLimits()
+        self._limits = limits
         self._transaction: _Transaction | None = None
         self._peers: dict[int, int] = {}
         """Generation by rank."""
@@ -105,6 +109,20 @@ class RankMachine:
                 return self._retire(txn, epoch)
             case m.Abort(txn=txn):
                 return self._abort(txn)
+
+    def happened(self, what: Happened, now_ns: int) -> list[Instruction]:
+        """Hear what became of an instruction; what is about an earlier transaction is dropped."""
+        match what:
+            case RoutersGone(view=view):
+                return self._routers_gone(view)
+            case ReadersGone(view=view):
+                return self._readers_gone(view, now_ns)
+            case Drained(buffer=buffer, attempt=attempt):
+                return self._drained(buffer, attempt, now_ns)
+            case Overwritten(buffer=buffer):
+                return self._overwritten(buffer)
+        t = self._transferring()
+        return self._went_on(t, t.copying.happened(what, now_ns)) if t else []
 
     def pending(self) -> m.Pending | None:
         """The transaction that this rank is in, for a new coordinator."""
@@ -192,17 +210,19 @@ class RankMachine:
             return message.target.placement()
         if message.change and self.committed and self.committed.digest == message.base_digest:
             return message.change.apply(self.committed)
-        serves = f"it serves epoch {self.committed.epoch}" if self.committed else "it serves no epoch"
-        problem = f"{serves}, which is not the plan's base, epoch {message.base_epoch}"
-        error = RebalanceAborted(message.base_epoch + 1, message.base_epoch, "prepare", problem)
+        error = RebalanceAborted(message.base_epoch + 1, message.base_epoch, "prepare", self._off_base(message))
         return m.Failed(self.term, message.txn, m.to_fault(error))
+
+    def _off_base(self, message: m.Prepare) -> str:
+        serves = f"epoch {self.committed.epoch}" if self.committed else "no epoch"
+        return f"it serves {serves}, which is not the plan's base, epoch {message.base_epoch}"
 
     def _disagreement(self, message: m.Prepare, t: _Transaction) -> str:
         """Why this rank can't take part; empty where it can."""
         if t.target.digest != message.digest:
             return "the placement's digest is not that of its bytes"
         if self.committed is not None and self.committed.digest != message.base_digest:
-            return f"it serves epoch {self.committed.epoch}, which is not the plan's base, epoch {message.base_epoch}"
+            return self._off_base(message)
         for lease in message.leases:
             held, since = int(self.contents[lease.layer, lease.slot]), int(self.since[lease.layer, lease.slot])
             if (held, since) != (lease.expert, lease.since):
@@ -242,29 +262,7 @@ class RankMachine:
             return [self._enter("transfer"), *self._begin_reads(now_ns)]
         return self._answer() if self.phase in (Phase.VERIFIED, Phase.FAILED) else []
 
-    def progressed(self, buffer: int, attempt: int, now_ns: int) -> list[Instruction]:
-        """Some bytes of a copy landed."""
-        if t := self._transferring():
-            t.copying.progressed(buffer, attempt, now_ns)
-        return []
-
-    def landed(self, buffer: int, attempt: int, now_ns: int) -> list[Instruction]:
-        """All bytes of a copy are there."""
-        t = self._transferring()
-        return t.copying.landed(buffer, attempt) if t else []
-
-    def checked(self, buffer: int, attempt: int, digest: bytes, now_ns: int) -> list[Instruction]:
-        """The checksum of what landed."""
-        t = self._transferring()
-        return self._went_on(t, t.copying.checked(buffer, attempt, digest, now_ns)) if t else []
-
-    def read_failed(self, buffer: int, attempt: int, kind: str, reason: str, now_ns: int) -> list[Instruction]:
-        """A read ended with an error: `kind` is `lost` or `failed`, `reason` the transport's own words."""
-        t = self._transferring()
-        return self._went_on(t, t.copying.read_failed(buffer, attempt, kind, reason, now_ns)) if t else []
-
-    def drained(self, buffer: int, attempt: int, now_ns: int) -> list[Instruction]:
-        """No byte of a read that was given up can land any more."""
+    def _drained(self, buffer: int, attempt: int, now_ns: int) -> list[Instruction]:
         found = self.staging.find(buffer, attempt)
         if found and found.state is BufferState.QUARANTINED and found.view is None:
             self.staging.free(found)
@@ -303,8 +301,7 @@ class RankMachine:
         self.committed = t.target
         return [self._enter("publish"), RouteBy(t.view)]
 
-    def routers_gone(self, view: int, now_ns: int) -> list[Instruction]:
-        """Nobody here routes by a view older than `view` any more."""
+    def _routers_gone(self, view: int) -> list[Instruction]:
         t = self._transaction
         if not t or self.phase is not Phase.PUBLISHED or not t.view or t.view.number != view:
             return []
@@ -337,8 +334,7 @@ class RankMachine:
         t.withdrawn = old.number
         return [entered, Withdraw(old.number)]
 
-    def readers_gone(self, view: int, now_ns: int) -> list[Instruction]:
-        """Nobody here reads a view that was withdrawn any more."""
+    def _readers_gone(self, view: int, now_ns: int) -> list[Instruction]:
         self.staging.free_of_view(view)
         t = self._transaction
         if t and self.phase is Phase.SETTLING and view == t.withdrawn:
@@ -364,8 +360,7 @@ class RankMachine:
         changed = mine != self.contents
         self.contents[changed] = EMPTY
 
-    def overwritten(self, buffer: int, now_ns: int) -> list[Instruction]:
-        """A slot holds its new expert."""
+    def _overwritten(self, buffer: int) -> list[Instruction]:
         t, found = self._transaction, self.staging.buffers[buffer]
         if not t or self.phase is not Phase.SETTLING or buffer not in t.unsettled or not found.order:
             return []
