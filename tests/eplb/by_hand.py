@@ -24,7 +24,7 @@ TARGET = Placement.of([[[0, 2], [2, 3]]], 4, epoch=m.first_epoch(TERM) + 1)
 ORDER = m.Order(Copy(0, 2, 0, 1, (Source(1, 0),), 0), NUM_BYTES, DIGEST)
 PEER = m.Peer(1, 4, b"metadata", b"layout")
 SECOND_NS = 1_000_000_000
-RANK_LIMITS = RankLimits(copy_deadline_ns=2 * SECOND_NS, max_reads=4)
+RANK_LIMITS = RankLimits(copy_deadline_ns=2 * SECOND_NS, weights_deadline_ns=2 * SECOND_NS, max_reads=4)
 LIMITS = CoordinatorLimits(prepare_deadline_ns=5 * SECOND_NS, stuck_deadline_ns=30 * SECOND_NS)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
+from concurrent.futures import Future
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import cache
@@ -17,7 +18,7 @@ import xxhash
 from numpy.typing import NDArray
 
 from tests.eplb.by_hand import RANK_LIMITS
-from windtunnel.eplb.mover import Mover
+from windtunnel.eplb.mover import Mover, ReadWeights
 from windtunnel.eplb.placement import EMPTY, Placement
 from windtunnel.eplb.routing import ViewTable
 from windtunnel.eplb.store import ExpertStore, allocate_staging, encode_layout
@@ -67,6 +68,22 @@ class Checkpoint:
         if self.broken:
             raise OSError("the checkpoint's disk is gone")
         into[:] = np.frombuffer(expert_bytes(layer, expert), np.uint8)
+
+
+def at_once(weights: Any) -> ReadWeights:
+    """Read from a weight source where a `WeightReader` would have its thread do it."""
+
+    def begin(layer: int, expert: int, into: NDArray[np.uint8]) -> Future[None]:
+        future: Future[None] = Future()
+        try:
+            weights.read(layer, expert, into)
+        except OSError as error:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
+        return future
+
+    return begin
 
 
 class Process:
@@ -133,7 +150,8 @@ class RankProcess(Process):
         self.transport = MemoryTransport(self.name, world.fabric)
         self.store = store_of(self.transport, held)
         self.staging = allocate_staging(self.transport, world.staging_buffers, max(GROUP_BYTES))
-        self.mover = Mover(rank, self.transport, self.store, self.staging, world.checkpoint, piece_bytes=7)
+        read_weights = at_once(world.checkpoint) if world.checkpoint else None
+        self.mover = Mover(rank, self.transport, self.store, self.staging, read_weights, piece_bytes=7)
         self.machine = RankMachine(rank, generation, held, world.staging_buffers, RANK_LIMITS)
         self.views = ViewTable(rank)
         self.happened: deque[do.Moved] = deque()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 import xxhash
 from numpy.typing import NDArray
 
-from windtunnel.eplb.mover import Mover
+from tests.eplb.simulated import at_once
+from windtunnel.eplb.mover import Mover, WeightReader
 from windtunnel.eplb.plan import WEIGHT_SOURCE, Copy, Source
 from windtunnel.eplb.store import ExpertStore, allocate_staging, allocate_tensors, encode_layout
 from windtunnel.eplb.transaction.instructions import (
@@ -44,7 +46,7 @@ class Rank:
             tensor[...] = fill + number
         self.store = ExpertStore(tensors)
         self.staging = allocate_staging(self.transport, 2, 10)
-        self.mover = Mover(rank, self.transport, self.store, self.staging, weights, PIECE_BYTES)
+        self.mover = Mover(rank, self.transport, self.store, self.staging, weights and at_once(weights), PIECE_BYTES)
 
     @property
     def peer(self) -> Peer:
@@ -130,6 +132,40 @@ def test_an_own_slot_and_the_weight_source_are_read_at_once(fabric: Fabric) -> N
     assert reader.mover.step() == [Landed(0, 1), Landed(1, 1)]
     assert reader.staging[0].tolist() == [10] * 6 + [11, 0] * 2
     assert reader.staging[1][:3].tolist() == [43] * 3
+
+
+def test_a_weight_source_that_hangs_holds_nothing_else_up_and_its_buffer_drains_when_it_is_done(fabric: Fabric) -> None:
+    storage = HangingWeights()
+    reads = WeightReader(storage)
+    owner, reader = Rank(fabric, 1, 50), Rank(fabric, 0, 10)
+    reader.mover = Mover(0, reader.transport, reader.store, reader.staging, reads.begin, PIECE_BYTES)
+    reader.mover.take(Know(owner.peer))
+    first, second = Order(Copy(0, 1, 0, 0, ()), 10, b""), Order(Copy(0, 1, 0, 1, ()), 10, b"")
+    reader.mover.take(Read(0, 1, first, WEIGHT_SOURCE, -1))
+    reader.mover.take(Read(1, 1, second, 1, 0))
+    storage.began.wait(20)
+    happened: list[Any] = []
+    while Landed(1, 1) not in happened:
+        happened += reader.mover.step()
+    reader.mover.take(Abandon(0, 1))
+    assert Drained(0, 1) not in reader.mover.step()
+    assert reader.mover.busy
+    storage.go_on.set()
+    while Drained(0, 1) not in happened:
+        happened += reader.mover.step()
+    assert not reader.mover.busy
+    reads.close()
+
+
+class HangingWeights:
+    """A weight source that begins, and goes on when it is told to."""
+
+    def __init__(self) -> None:
+        self.began, self.go_on = threading.Event(), threading.Event()
+
+    def read(self, layer: int, expert: int, into: NDArray[np.uint8]) -> None:
+        self.began.set()
+        assert self.go_on.wait(20)
 
 
 @pytest.mark.parametrize(("weights", "reason"), [(None, "no weight source"), ("broken", "disk")])

@@ -22,9 +22,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from windtunnel import clock
 from windtunnel.eplb import control
-from windtunnel.eplb.events import EventLog
+from windtunnel.eplb.events import EventLog, tell
 from windtunnel.eplb.faults import FailAt, Faults, How
-from windtunnel.eplb.mover import Mover, Weights
+from windtunnel.eplb.mover import Mover, WeightReader, Weights
 from windtunnel.eplb.placement import DIGEST_BYTES, EMPTY, Placement
 from windtunnel.eplb.processes import host_identity
 from windtunnel.eplb.routing import Routing, ViewTable
@@ -77,6 +77,8 @@ class AgentConfig:
     """Buffers beyond that, for copies that are tried again while the buffer of the first try is quarantined."""
     copy_deadline_s: float = 2.0
     """A copy that makes no progress for this long is given up, and read from the next source."""
+    weights_deadline_s: float = 60.0
+    """An expert that the weight source has not given within this time is given up; it is asked for one at a time."""
     max_reads: int = 4
     """Copies under way at once."""
     connect_timeout_s: float = 30.0
@@ -112,7 +114,6 @@ class RankAgent:
         self._config = config
         self._num_experts = num_experts
         self._transport = transport
-        self._weights = weights
         self._on_publish = on_publish
         self._on_evicted = on_evicted
         self._faults = Faults("rank", fail_at)
@@ -120,13 +121,20 @@ class RankAgent:
         count = store.slots if config.staging_buffers is None else config.staging_buffers
         self._buffers = count
         self._staging = allocate_staging(transport, count + config.spare_buffers, max(store.group_bytes))
-        limits = RankLimits(s_to_ns(config.copy_deadline_s), config.max_reads)
+        deadlines = s_to_ns(config.copy_deadline_s), s_to_ns(config.weights_deadline_s)
+        limits = RankLimits(*deadlines, config.max_reads)
         self._machine = RankMachine(rank, clock.realtime_ns(), held, len(self._staging), limits)
-        self._mover = Mover(rank, transport, store, self._staging, weights)
+        self._weights = None if weights is None else WeightReader(weights)
+        read_weights = None if self._weights is None else self._weights.begin
+        self._mover = Mover(rank, transport, store, self._staging, read_weights)
         self._tasks: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._known_digests: dict[tuple[int, int], bytes] = {}
         self._channel: control.Channel | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._task: asyncio.Task[None] | None = None
+        """Takes part; it is cancelled by `close`."""
+        self._is_welcome = False
+        """On the connection that there is."""
         self._closing = threading.Event()
         self._member = threading.Event()
         self._serving = threading.Event()
@@ -137,13 +145,23 @@ class RankAgent:
     # --- for the engine -------------------------------------------------------------------------------------------
 
     def start(self, *, wait: bool = True) -> RankAgent:
-        """Connect, and wait until this rank is a member. Raises RankRefused, CoordinatorUnreachable."""
+        """Connect, and wait until this rank is a member. Raises RankRefused, CoordinatorUnreachable.
+
+        Where it raises, this rank has left again, and the agent is of no more use.
+        """
+        if self._threads or self._closing.is_set():
+            problem = "it was started already" if self._threads else "it was closed"
+            raise EplbInputError("agent", problem, "Make another one; each is started once.")
         for name, run in (("protocol", self._run_protocol), ("mover", self._run_mover)):
             thread = threading.Thread(target=run, name=f"eplb-{name}-{self.rank}", daemon=True)
             thread.start()
             self._threads.append(thread)
         if wait:
-            self._wait(self._member, self._config.connect_timeout_s)
+            try:
+                self._wait(self._member, self._config.connect_timeout_s)
+            except WindtunnelError:
+                self.close()
+                raise
         return self
 
     def wait_serving(self, timeout_s: float = 30.0) -> None:
@@ -184,13 +202,14 @@ class RankAgent:
 
     def close(self) -> None:
         """Leave: the coordinator sees this rank go, and its experts live on elsewhere."""
+        if threading.current_thread() in self._threads:
+            problem = "it was called by a callback, which it would wait for"
+            raise EplbInputError("close", problem, "Call it in another thread.")
         self._closing.set()
-        if loop := self._loop:
-            try:
-                loop.call_soon_threadsafe(self._close_channel)
-            except RuntimeError:  # the loop has ended by itself
-                pass
+        self._post(self._leave)
         self._tasks.put(None)
+        if self._weights:
+            self._weights.close()
         for thread in self._threads:
             thread.join()
         self._threads.clear()
@@ -251,20 +270,26 @@ class RankAgent:
     def _fail(self, reason: str) -> None:
         remedy = "The rank has left, its experts live on elsewhere. Start its process again to rejoin."
         self._failure = RankRefused(self.rank, self.generation, reason, remedy)
+        was_serving = self.views.table is not None
+        self.views.stop()
         self._closing.set()
-        self._post(self._close_channel)
+        self._post(self._leave)
+        if was_serving and self._on_evicted:
+            tell(self._on_evicted, reason)
 
     # --- the protocol thread --------------------------------------------------------------------------------------
 
     def _run_protocol(self) -> None:
         try:
             asyncio.run(self._take_part())
+        except asyncio.CancelledError:
+            pass  # by `_leave`
         except BaseException as error:
-            self.views.stop()
             self._fail(f"the protocol thread broke: {type(error).__name__}: {error}")
             raise
 
     async def _take_part(self) -> None:
+        self._task = asyncio.current_task()
         self._loop = asyncio.get_running_loop()
         ticking = asyncio.create_task(self._tick())
         pause_s = _RECONNECT_S[0]
@@ -285,13 +310,14 @@ class RankAgent:
         while self._machine.committed is None and self.views.is_used():
             await asyncio.sleep(_WAIT_S)  # somebody still reads what an earlier life served
         channel = await control.connect(self._config.host, self._config.port, m.decode_from_coordinator)
-        self._channel = channel
+        self._channel, self._is_welcome = channel, False
         beating: asyncio.Task[None] | None = None
 
         def take(message: m.FromCoordinator) -> None:
             nonlocal beating
             if isinstance(message, m.Welcome) and beating is None:
                 beating = asyncio.create_task(self._beat(channel, message.heartbeat_ns))
+                self._is_welcome = True
                 self._member.set()
                 self.events.add("joined", generation=self.generation, term=message.term)
             if isinstance(message, m.Refused):
@@ -394,7 +420,7 @@ class RankAgent:
         if table is not None and table is not before:
             self.events.add("published", epoch=table.epoch)
             if self._on_publish:
-                self._on_publish(table)
+                tell(self._on_publish, table)
         self._serving.set()
 
     def _let_go(self) -> list[Instruction]:
@@ -409,11 +435,15 @@ class RankAgent:
 
     def _refused(self, reason: str, remedy: str, rejoin: bool) -> None:
         was_serving = self.views.table is not None
+        if was_serving and not rejoin and not self._is_welcome:  # by a coordinator that it never was a member of
+            self.events.add("waiting", reason=f"the coordinator at this address does not know this rank: {reason}")
+            self._close_channel()
+            return
         self.views.stop()
         self._serving.clear()
         self.events.add("refused", reason=reason, rejoin=rejoin)
         if was_serving and self._on_evicted:
-            self._on_evicted(reason)
+            tell(self._on_evicted, reason)
         if not rejoin:
             self._failure = RankRefused(self.rank, self.generation, reason, remedy)
             self._closing.set()
@@ -421,6 +451,10 @@ class RankAgent:
             self._machine, out = self._machine.reborn(clock.realtime_ns())
             self._carry_out(out)
         self._close_channel()
+
+    def _leave(self) -> None:
+        if self._task:
+            self._task.cancel()
 
     def _close_channel(self) -> None:
         if self._channel:

@@ -49,7 +49,7 @@ class Metric(NamedTuple):
 METRICS = (
     Metric("balancedness", "gauge", "split", (),
            "Mean over layers of mean rank load / maximum rank load, of what serves, under the recent load; tokens are "
-           "split evenly over replicas, or weighted as the placement says."),
+           "split evenly over replicas (even), or by the shares of what serves (weighted)."),
     Metric("rebalance_balancedness", "gauge", "moment", (),
            "Balancedness (even split) before and after the latest rebalance, under the load that it was planned for."),
     Metric("rebalances", "counter", "result", RESULTS, "Rebalances by result."),

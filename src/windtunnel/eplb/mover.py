@@ -6,8 +6,11 @@ happened. Reads go in pieces of at most 16 MiB, so that no call keeps the interp
 
 from __future__ import annotations
 
+import queue
+import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
 from typing import Any, Protocol
 
 import numpy as np
@@ -33,14 +36,51 @@ from windtunnel.eplb.transaction.instructions import (
 )
 from windtunnel.eplb.transaction.messages import Peer
 from windtunnel.eplb.transport import MAX_PIECE_BYTES, Piece, ReadFailed, ReadPeerLost, Transport
-from windtunnel.errors import WindtunnelError
 
 
 class Weights(Protocol):
     """Where an expert can be had when no rank has it."""
 
     def read(self, layer: int, expert: int, into: NDArray[np.uint8]) -> None:
-        """Fill `into` [bytes of a group] with all tensors of an expert. Raises a WindtunnelError or OSError."""
+        """Fill `into` [bytes of a group] with all tensors of an expert, or raise."""
+
+
+ReadWeights = Callable[[int, int, NDArray[np.uint8]], Future[None]]
+"""`(layer, expert, into)`: begin to read from a weight source."""
+
+
+class WeightReader:
+    """Reads from a weight source in a thread of its own, one expert after the other: storage may be slow, or hang."""
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        self._wanted: queue.SimpleQueue[tuple[Future[None], int, int, NDArray[np.uint8]] | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+
+    def begin(self, layer: int, expert: int, into: NDArray[np.uint8]) -> Future[None]:
+        """Fill `into` when it is its turn. The future may raise whatever the weight source raises."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._read, name="eplb-weights", daemon=True)
+            self._thread.start()
+        future: Future[None] = Future()
+        self._wanted.put((future, layer, expert, into))
+        return future
+
+    def close(self) -> None:
+        """End after the read that is under way; nobody waits for it."""
+        self._wanted.put(None)
+
+    def _read(self) -> None:
+        while wanted := self._wanted.get():
+            future, layer, expert, into = wanted
+            if not future.set_running_or_notify_cancel():
+                continue
+            try:
+                self._weights.read(layer, expert, into)
+            except Exception as error:  # a callback of the engine's may raise anything
+                future.set_exception(error)
+            else:
+                future.set_result(None)
 
 
 Task = Read | Check | Abandon | Overwrite | Know | Forget
@@ -53,7 +93,7 @@ class _Reading:
         self.task = task
         self.parts = deque(parts)
         self.read: Any = None
-        """The transport's; None: the next part is not begun."""
+        """The transport's, or a future of the weight source; None: the next part is not begun."""
         self.broken = False
         """It ended with an error, and waits to be abandoned."""
 
@@ -67,7 +107,7 @@ class Mover:
         transport: Transport,
         store: ExpertStore,
         staging: Sequence[NDArray[np.uint8]],
-        weights: Weights | None = None,
+        read_weights: ReadWeights | None = None,
         piece_bytes: int = MAX_PIECE_BYTES,
     ) -> None:
         """Read at most `piece_bytes` at once of each copy."""
@@ -75,7 +115,7 @@ class Mover:
         self._transport = transport
         self._store = store
         self._staging = staging
-        self._weights = weights
+        self._read_weights = read_weights
         self._piece_bytes = piece_bytes
         self._layouts: dict[int, Layout] = {}
         self._readings: dict[int, _Reading] = {}
@@ -113,7 +153,7 @@ class Mover:
             self._advance(reading)
         still = []
         for abandon, read in self._abandoned:
-            if self._transport.drained(read):
+            if read.done() if isinstance(read, Future) else self._transport.drained(read):
                 self._happened.append(Drained(abandon.buffer, abandon.attempt))
             else:
                 still.append((abandon, read))
@@ -146,24 +186,20 @@ class Mover:
             parts = pieces(layout, copy.layer, task.slot, into.ctypes.data, self._piece_bytes)
             self._readings[task.buffer] = _Reading(task, parts)
             return
-        try:
-            self._read_here(task, into)
-        except (WindtunnelError, OSError) as error:
-            self._happened.append(Broke(task.buffer, task.attempt, "failed", str(error)))
-        else:
-            self._happened.append(Landed(task.buffer, task.attempt))
-
-    def _read_here(self, task: Read, into: NDArray[np.uint8]) -> None:
-        copy = task.order.copy
         if task.rank == self._rank:
             self._store.copy_out(copy.layer, task.slot, into)
-        elif self._weights is None:
-            raise OSError("this rank has no weight source")
+            self._happened.append(Landed(task.buffer, task.attempt))
+        elif self._read_weights is None:
+            self._happened.append(Broke(task.buffer, task.attempt, "failed", "this rank has no weight source"))
         else:
-            self._weights.read(copy.layer, copy.expert, into)
+            reading = self._readings[task.buffer] = _Reading(task, ())
+            reading.read = self._read_weights(copy.layer, copy.expert, into)
 
     def _advance(self, reading: _Reading) -> None:
         buffer, attempt, peer = reading.task.buffer, reading.task.attempt, reading.task.rank
+        if isinstance(reading.read, Future):
+            self._advance_weights(reading, reading.read)
+            return
         try:
             while reading.parts or reading.read is not None:
                 if reading.read is None:
@@ -184,10 +220,21 @@ class Mover:
         del self._readings[buffer]
         self._happened.append(Landed(buffer, attempt))
 
+    def _advance_weights(self, reading: _Reading, read: Future[None]) -> None:
+        if not read.done():
+            return
+        del self._readings[reading.task.buffer]
+        if error := read.exception():
+            reason = str(error) or type(error).__name__
+            self._happened.append(Broke(reading.task.buffer, reading.task.attempt, "failed", reason))
+        else:
+            self._happened.append(Landed(reading.task.buffer, reading.task.attempt))
+
     def _abandon(self, task: Abandon) -> None:
         reading = self._readings.pop(task.buffer, None)
-        if reading is None or reading.read is None:
+        if reading is None or reading.read is None or (isinstance(reading.read, Future) and reading.read.cancel()):
             self._happened.append(Drained(task.buffer, task.attempt))
             return
-        self._transport.release(reading.read)
+        if not isinstance(reading.read, Future):
+            self._transport.release(reading.read)
         self._abandoned.append((task, reading.read))

@@ -86,6 +86,7 @@ class RebalanceRecord(Struct, frozen=True):
     balancedness: float | None
     """Predicted for the placement that serves afterwards, tokens split evenly."""
     balancedness_weighted: float | None
+    """The same, tokens split by that placement's own shares; no better split is looked for."""
     copies: int
     bytes_planned: int
     bytes_moved: int

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from windtunnel.eplb.plan import Source
+from windtunnel.eplb.plan import WEIGHT_SOURCE, Source
 from windtunnel.eplb.transaction import messages as m
 from windtunnel.eplb.transaction.instructions import (
     Abandon,
@@ -31,6 +31,8 @@ class RankLimits(NamedTuple):
 
     copy_deadline_ns: int
     """A copy that makes no progress for this long is given up."""
+    weights_deadline_ns: int
+    """The same for what the weight source is to give, with those that it gives before it."""
     max_reads: int
     """Copies under way at once."""
 
@@ -166,8 +168,11 @@ class Copying:
         if buffer is None:
             return None
         copy.untried.remove(source)
-        self._reads[buffer.number] = _Read(copy, source.rank, buffer, now_ns + self._limits.copy_deadline_ns)
+        self._reads[buffer.number] = _Read(copy, source.rank, buffer, now_ns + self._deadline_ns(source.rank))
         return Read(buffer.number, buffer.attempt, copy.order, source.rank, source.slot)
+
+    def _deadline_ns(self, source: int) -> int:
+        return self._limits.weights_deadline_ns if source == WEIGHT_SOURCE else self._limits.copy_deadline_ns
 
     def _give_up(self, read: _Read, kind: str, reason: str, now_ns: int) -> list[Instruction]:
         number, attempt = read.buffer.number, read.buffer.attempt
@@ -191,7 +196,7 @@ class Copying:
             case "lost":
                 return PeerLost(*facts)
             case "timeout":
-                return TransferTimeout(*facts, waited_s=self._limits.copy_deadline_ns / 1e9)
+                return TransferTimeout(*facts, waited_s=self._deadline_ns(source) / 1e9)
             case _:
                 return TransferFailed(*facts)
 
