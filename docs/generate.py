@@ -223,7 +223,8 @@ def files_page() -> str:
         _MADE,
         "Every run leaves a **journal**, in a folder of its own in the runs folder; `--save-result` also writes a "
         "**result file**. Instants are nanoseconds of CLOCK_MONOTONIC; a name ends in its unit (`_ns`, `_ms`, `_s`, "
-        "`_bytes`, `_ratio`).",
+        "`_bytes`, `_ratio`). Recorded loads and placements of eplb are npz files, described where they are made: "
+        "[load traces](../how-to/record-load-traces.md), [placements](../how-to/plan-a-placement.md).",
         "## journal.jsonl",
         "One JSON object a line; its `type` says which of the lines below it is. Lines are written as things happen, "
         "so requests stand in the order in which they were over; `index` is a request's place in the run. A field of a "

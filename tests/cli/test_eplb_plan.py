@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from windtunnel.cli import eplb_flags
 from windtunnel.cli.eplb_plan import parser, run
+from windtunnel.eplb.plan import LinkSpeeds
+from windtunnel.eplb.topology import Topology
 from windtunnel.errors import WindtunnelError
 
 LAYERS, EXPERTS, RANKS = 3, 16, 4
@@ -36,7 +38,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def planned(capsys: pytest.CaptureFixture[str], line: str) -> dict[str, Any]:
     assert run(["--json", *line.split()]) == 0
     out = capsys.readouterr()
-    assert out.err == ""
+    assert out.err in ("", f"windtunnel: note: {eplb_flags.COMPILING}\n")
     document: dict[str, Any] = json.loads(out.out)
     return document
 
@@ -147,6 +149,41 @@ def test_the_text_tells_the_plan_and_where_it_is_saved(folder: Path) -> None:
     assert max(map(len, lines)) <= 100
 
 
+@pytest.mark.parametrize(
+    ("ranks", "nodes", "words"),
+    [
+        (4, 1, "over 4 ranks, 24 slots"),
+        (4, 2, "over 4 ranks on 2 nodes, 24 slots"),
+        (4, 3, "over 4 ranks on 3 unequal nodes (1 with 2 ranks, 2 with 1), 24 slots"),
+        (8, 3, "over 8 ranks on 3 unequal nodes (2 with 3 ranks, 1 with 2), 24 slots"),
+    ],
+)
+def test_the_first_line_tells_nodes_that_are_not_alike(ranks: int, nodes: int, words: str) -> None:
+    assert eplb_flags.shape_text(load(), Topology.uniform(ranks, 24, nodes=nodes)).endswith(words)
+
+
+def test_help_tells_the_speeds_that_an_estimate_assumes() -> None:
+    speeds = LinkSpeeds()
+    text = " ".join(parser().format_help().split())
+    assert f"{speeds.within_node / 1e9:g} GB/s within a node" in text
+    assert f"{speeds.between_nodes / 1e9:g} GB/s between nodes" in text
+    assert f"{speeds.weight_source / 1e9:g} GB/s from the weight source" in text
+
+
+def test_who_waits_for_a_policy_to_be_compiled_is_told_once_and_only_where_it_is(folder: Path) -> None:
+    kernel = "import numba\n\n\n@numba.njit(cache=True)\ndef one(x):\n    return x + 1\n"
+    (folder / "kernel.py").write_text(kernel)
+    code = (
+        "import sys\nfrom windtunnel.cli.eplb_flags import warm_up\n"
+        "class Compiles:\n    def warm_up(self, *_):\n"
+        "        from kernel import one\n        one(1)\n        one(1.0)\n"
+        "warm_up(Compiles(), None, None, None)\n"
+    )
+    told = [subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60) for _ in range(2)]
+    assert [done.stdout for done in told] == ["", ""]
+    assert [done.stderr for done in told] == [f"windtunnel: note: {eplb_flags.COMPILING}\n", ""]
+
+
 def test_the_policies_of_the_flag_are_those_that_there_are() -> None:
     from windtunnel.eplb.policies import POLICIES
 
@@ -165,7 +202,7 @@ WRONG_LINES = [
     (f"--load nowhere.npz {G}", "--load: can't read nowhere.npz: No such file"),
     (f"--load . {G}", "--load: can't read .: Is a directory"),
     (f"--load plain.txt {G}", "--load: can't read plain.txt: it is no npz file"),
-    (f"--load misnamed.npz {G}", "misnamed.npz: load: there is no array of that name, only loads; did you mean loads?"),
+    (f"--load misnamed.npz {G}", "misnamed.npz: load: there is no array of that name, only loads"),
     (f"--load nan.npz {G}", "nan.npz: load: step 0, layer 0, expert 0 has nan tokens"),
     (f"--load negative.npz {G}", "negative.npz: load: step 0, layer 0, expert 0 has -1 tokens"),
     (f"--load text.npz {G}", "text.npz: load: dtype <U1"),
@@ -240,7 +277,7 @@ def test_an_output_that_can_t_be_written_is_found_before_the_policy_is_asked(fol
 def test_a_library_that_is_not_installed_is_named_with_its_extra() -> None:
     with pytest.raises(WindtunnelError, match=r"windtunnel eplb needs the package no_such_package") as refused:
         eplb_flags.require_packages("windtunnel eplb", "eplb", "numpy", "no_such_package")
-    assert "windtunnel[eplb]" in refused.value.advice
+    assert "'.[eplb]'" in refused.value.advice
 
 
 HEAVY = ["numpy", "numba", "scipy", "rich", "plotly", "msgspec"]

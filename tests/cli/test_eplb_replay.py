@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from command_lines import windtunnel
 
+from windtunnel.cli.eplb_flags import COMPILING
 from windtunnel.cli.eplb_replay import run
 from windtunnel.errors import WindtunnelError
 
@@ -29,7 +30,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def replayed(capsys: pytest.CaptureFixture[str], line: str) -> dict[str, Any]:
     assert run(["--json", *line.split()]) == 0
     out = capsys.readouterr()
-    assert out.err == ""
+    assert out.err in ("", f"windtunnel: note: {COMPILING}\n")
     document: dict[str, Any] = json.loads(out.out)
     return document
 
@@ -42,11 +43,12 @@ def test_policies_are_put_side_by_side_with_what_stays_as_it_is(
     by_name = {series["policy"]: series for series in found["policies"]}
     assert list(by_name) == ["none", "windtunnel", "deepseek-flat"]
     stays, ours, flat = by_name.values()
-    assert (stays["plans"], stays["moved_ratio"], stays["plan_s"]) == ([], None, None)
+    assert (stays["plans"], stays["moved_ratio"], stays["plan_s"], stays["stopped"]) == ([], None, None, {})
     assert ours["balancedness"] > stays["balancedness"] and flat["balancedness"] > stays["balancedness"]
     assert ours["moved_ratio"] < flat["moved_ratio"]
     for series in (ours, flat):
         assert [plan["step"] for plan in series["plans"]] == list(range(4, 40, 4))
+        assert sum(series["stopped"].values()) == 9 * 3  # plans, layers
         assert series["moved_ratio"] == pytest.approx(np.mean([plan["moved_ratio"] for plan in series["plans"]]))
     for series in by_name.values():
         assert len(series["balancedness_of_steps"]) == 36
@@ -82,10 +84,28 @@ def test_a_policy_that_can_t_go_on_is_told_and_the_others_go_on(
     line = "trace.npz --slots-per-rank 7,6,6,5"
     found = replayed(capsys, line)
     _, ours, flat = found["policies"]
-    assert "slots_per_rank: ranks have 5 and 6 and 7 slots" in flat["stopped"]
-    assert ours["stopped"] is None and len(ours["plans"]) == 9
+    assert "slots_per_rank: ranks have 5 and 6 and 7 slots" in flat["error"] and flat["stopped"] == {}
+    assert ours["error"] is None and len(ours["plans"]) == 9
     assert run(line.split()) == 0
     assert "deepseek-flat gave up: slots_per_rank" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("limits", "advice"),
+    [
+        ("--max-moved-ratio 0", "a higher --max-moved-ratio, --full-replan or a lower --every."),
+        ("--max-moved-ratio 0 --full-replan --every 1", "a higher --max-moved-ratio."),
+        ("--tolerance 1 --full-replan never", "a lower --tolerance, --full-replan or a lower --every."),
+    ],
+)
+def test_where_another_policy_balances_better_the_flags_are_named_that_help_ours(
+    folder: Path, capsys: pytest.CaptureFixture[str], limits: str, advice: str
+) -> None:
+    assert run([*G.split(), *limits.split()]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "deepseek-flat balances better here. For more balance from windtunnel, with more moves: " + advice in said
+    assert run([*G.split(), *limits.split(), "--policies", "windtunnel"]) == 0
+    assert "balances better" not in capsys.readouterr().out
 
 
 def test_a_table_is_printed_and_a_page_saved(folder: Path) -> None:
@@ -94,7 +114,8 @@ def test_a_table_is_printed_and_a_page_saved(folder: Path) -> None:
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     assert lines[0] == "40 steps of 3 layers × 16 experts over 4 ranks, 24 slots"
     assert "A plan after each 4 steps on the latest 4 steps" in lines[1]
-    assert [line.split()[0] for line in lines if line][-3:] == ["none", "deepseek-flat", "plots:"]
+    assert [line.split()[0] for line in lines if line][-4:] == ["none", "deepseek-flat", "deepseek-flat", "plots:"]
+    assert lines[-3] == "deepseek-flat ended by replanned"
     assert max(map(len, lines)) <= 100
     page = (folder / "r.html").read_text()
     assert page.startswith("<!doctype html>") and lines[0] in page

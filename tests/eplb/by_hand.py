@@ -176,7 +176,7 @@ ANSWERS: dict[str, Callable[[Coordinator], Sequence[do.CoordinatorInstruction]]]
     "verified": lambda c: c.receive(1, m.Verified(TERM, FIRST_TXN, TARGET.digest), 1),
     "failed": lambda c: c.receive(1, m.Failed(TERM, FIRST_TXN, FAULT), 1),
     "verified another placement": lambda c: c.receive(1, m.Verified(TERM, FIRST_TXN, BASE.digest), 1),
-    "published": lambda c: c.receive(1, m.Published(TERM, FIRST_TXN), 1),
+    "waiting": lambda c: c.receive(1, m.Waiting(TERM, FIRST_TXN), 1),
     "drained": lambda c: c.receive(1, m.Drained(TERM, FIRST_TXN), 1),
     "settled": lambda c: c.receive(1, m.Settled(TERM, FIRST_TXN), 1),
     "aborted": lambda c: c.receive(1, m.Aborted(TERM, FIRST_TXN), 1),

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.eplb.by_hand import LIMITS
 from tests.eplb.invariants import check_at_rest
 from tests.eplb.rebalances import OTHER, TO_OTHER, TO_VICTIM, VICTIM, first, moved
 from tests.eplb.simulated import EXPERTS, GROUP_BYTES, LAYERS, SLOTS
@@ -210,12 +211,18 @@ def test_somebody_who_reads_in_staging_holds_up_the_buffer() -> None:
     check_at_rest(world)
 
 
-def test_a_rank_that_never_lets_go_of_the_old_epoch_is_evicted_when_patience_is_over() -> None:
+def test_a_rank_whose_readers_stay_is_waited_for_however_long_it_takes() -> None:
     world = begun()
     world.pin_router(world.ranks[OTHER])
+    patience_over_ns = world.now_ns + 3 * LIMITS.stuck_deadline_ns
+    while world.now_ns < patience_over_ns:
+        world.step()
+    assert world.coordinator.machine.stage == "publishing"
+    assert OTHER in world.coordinator.machine.members
+    world.unpin(world.ranks[OTHER])
     world.run()
-    assert OTHER not in world.coordinator.machine.members
     assert holds_it(world)
+    assert world.outcomes[-1].committed
 
 
 def test_an_expert_that_no_rank_holds_is_named_before_a_token_is_routed_to_it() -> None:

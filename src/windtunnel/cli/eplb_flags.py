@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import argparse
 import re
-import sys
 from argparse import ArgumentTypeError
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -39,7 +39,7 @@ _SIZE_UNITS: dict[str, int] = {"": 1, "b": 1} | {
     for suffix, base in (("ib", 1024), ("b", 1000))
 }
 _MOST = 1_000_000
-_PATIENCE_S = 1.5
+COMPILING = "compiling the policy, once for this installation; about 20 s"
 _Read = TypeVar("_Read")
 _SIZE = re.compile(r"\s*([0-9]{0,15}\.?[0-9]{1,15})\s*([a-z]*)\s*", re.IGNORECASE)
 
@@ -75,7 +75,10 @@ PINNED = Kind("EXPERT:RANK,…", "an expert, and the ranks that it must be on: 7
 WHERE_FLAGS = (
     Flag("--previous", WHERE, PATH, None, "The placement that is in place, an npz file.", OURS),
     Flag("--ranks", WHERE, NUMBER, None, "Number of ranks. Without it: as --slots-per-rank or --previous say.", OURS),
-    Flag("--nodes", WHERE, NUMBER, 1, "Number of nodes that the ranks stand on, in order.", OURS),
+    Flag(
+        "--nodes", WHERE, NUMBER, 1, "Number of nodes that the ranks stand on, in order; the first ones get one more "
+        "where the ranks do not divide.", OURS,
+    ),
     Flag("--slots", WHERE, NUMBER, None, "Slots of all ranks together in one layer. Without it: --previous's.", OURS),
     Flag(
         "--slots-per-rank", WHERE, LIST, None, "Slots of each rank, where they differ: 9,9,8,… Instead of --slots.",
@@ -87,7 +90,8 @@ WHERE_FLAGS = (
 LIMIT_FLAGS = (
     Flag(
         "--split", HOW, NAME, "even", "How an expert's tokens are split over its replicas: even is what engines route "
-        "today, weighted the best split there is for this load.", OURS, choices=("even", "weighted"),
+        "today, weighted the best split there is for the load that is planned for.", OURS,
+        choices=("even", "weighted"),
     ),
     Flag("--min-replicas", HOW, NUMBER, 1, "Replicas that each expert has at least, on ranks or nodes apart.", OURS),
     Flag("--spread", HOW, NAME, "rank", "What --min-replicas are kept apart by.", OURS, choices=("rank", "node")),
@@ -98,11 +102,15 @@ LIMIT_FLAGS = (
     ),
     Flag("--keep-groups", HOW, SWITCH, False, "Keep all replicas of an expert group on one node.", OURS),
     Flag(
-        "--tolerance", HOW, SHARE, None, "Stop where the hottest rank is so near to the best possible, e.g. 0.01. "
-        "Without it: as the policy sees fit.", OURS,
+        "--tolerance", HOW, SHARE, None, "Stop where the hottest rank is so near to the best possible, e.g. 0.01; "
+        "lower balances better and moves more. Without it: as the policy sees fit.", OURS,
     ),
     Flag("--max-moved-ratio", HOW, SHARE, None, "Copies between ranks are at most this share of all slots.", OURS),
-    Flag("--expert-bytes", HOW, SIZE, None, "Size of one expert of one layer, all its tensors: 42MiB.", OURS),
+    Flag(
+        "--expert-bytes", HOW, SIZE, None, "Size of one expert of one layer, all its tensors: 42MiB. Bytes are told "
+        "then; by plan also the time on the wires, where a rank is assumed to send, and at the same time receive, "
+        "100 GB/s within a node, 25 GB/s between nodes and 1 GB/s from the weight source.", OURS,
+    ),
     Flag("--bytes-per-rank", HOW, SIZE, None, "A rank receives at most so many bytes. Wants --expert-bytes.", OURS),
     Flag(
         "--full-replan", HOW, NAME, "auto", "Start over instead of going on from what is in place; auto: where that "
@@ -152,18 +160,28 @@ def prove_writable(flag: str, path: str | None, *read_from: str | None) -> None:
 
 def warm_up(planner: Planner, load: Load, topology: Topology, committed: Placement | None) -> None:
     """Compile what the policy needs, so that it is not taken for the time of a plan; tell whoever waits for it."""
-    from threading import Timer
-
-    note = "the policy is being compiled; that happens once"
-    timer = Timer(_PATIENCE_S, tell_note, [note]) if sys.stderr.isatty() else None
-    if timer:
-        timer.daemon = True
-        timer.start()
-    try:
+    with _telling_of_compilation():
         planner.warm_up(load, topology, committed)
-    finally:
-        if timer:
-            timer.cancel()
+
+
+@contextmanager
+def _telling_of_compilation() -> Iterator[None]:
+    """A note as soon as anything is really compiled; what comes from the cache of an earlier time makes none."""
+    from numba.core import event
+
+    class Note(event.Listener):
+        is_told = False
+
+        def on_start(self, _: object) -> None:
+            if not self.is_told:
+                tell_note(COMPILING)
+            self.is_told = True
+
+        def on_end(self, _: object) -> None:
+            pass
+
+    with event.install_listener("numba:compile", Note()):
+        yield
 
 
 @contextmanager
@@ -258,9 +276,19 @@ def shape_text(load: NDArray[Any], topology: Topology) -> str:
     """What is planned for: `58 layers × 256 experts over 32 ranks on 4 nodes, 288 slots`."""
     alive, dead = len(topology.live_ranks), len(topology.dead_ranks)
     ranks = f"{_some(alive, 'live rank')} ({dead} dead)" if dead else _some(alive, "rank")
-    nodes = f" on {topology.num_nodes} nodes" if topology.num_nodes > 1 else ""
+    nodes = f" on {_nodes(topology)}" if topology.num_nodes > 1 else ""
     layers, experts = load.shape[1:]
     return f"{_some(layers, 'layer')} × {experts} experts over {ranks}{nodes}, {topology.num_slots} slots"
+
+
+def _nodes(topology: Topology) -> str:
+    """`4 nodes`, or `5 unequal nodes (2 with 7 ranks, 3 with 6)`."""
+    of_size = Counter(Counter(topology.node_of_rank).values())
+    if len(of_size) == 1:
+        return f"{topology.num_nodes} nodes"
+    (most, num_most), *fewer = sorted(of_size.items(), reverse=True)
+    sizes = [f"{num_most} with {_some(most, 'rank')}", *(f"{count} with {ranks}" for ranks, count in fewer)]
+    return f"{topology.num_nodes} unequal nodes ({', '.join(sizes)})"
 
 
 def _some(count: int, noun: str) -> str:

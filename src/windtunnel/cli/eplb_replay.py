@@ -56,6 +56,9 @@ keeps it. Limits bind the policy windtunnel; DeepSeek's plans as published.
 Defaults stand in [brackets]."""
 
 _STAYS = "none"
+_OURS = "windtunnel"
+_BEHIND = 0.001
+"""Of balancedness, from which on it is worth a word."""
 _FLAGS = (
     *WHERE_FLAGS,
     Flag(
@@ -159,18 +162,54 @@ def _replay(outcomes: dict[str, Outcome], windows: Windows, title: str, values: 
         f"tokens are split {'evenly' if values.split == 'even' else 'as is best for the window'}."
     )
     series = [_series(name, outcome) for name, outcome in outcomes.items()]
-    return Replay(title, method, windows.every, series, values.expert_bytes)
+    found = Replay(title, method, windows.every, series, values.expert_bytes)
+    return found._replace(advice=_advice(found, values))
+
+
+def _advice(found: Replay, values: argparse.Namespace) -> str | None:
+    """The flags that let our policy balance better, where another one does; None where none does."""
+    from windtunnel.report.replay import rows
+
+    judged = {row.policy: row for row in rows(found) if row.achieved is not None}
+    ours = judged.pop(_OURS, None)
+    if ours is None or ours.achieved is None or not judged:
+        return None
+    best = max(judged.values(), key=lambda row: row.achieved or 0)
+    if (best.achieved or 0) - ours.achieved < _BEHIND:
+        return None
+    stopped = next(series.stopped for series in found.series if series.policy == _OURS)
+    often = [reason for reason, count in stopped.items() if count * 10 >= sum(stopped.values())]
+    chances = (
+        ("a higher --max-moved-ratio", "budget" in often and values.max_moved_ratio is not None),
+        ("a higher --bytes-per-rank", "budget" in often and values.bytes_per_rank is not None),
+        ("a lower --tolerance", "tolerance" in often or values.tolerance is not None),
+        ("--full-replan", values.full_replan != "always"),
+        ("a lower --every", found.first_step > 1),
+    )
+    flags = [flag for flag, helps in chances if helps]
+    if not flags:
+        return None
+    listed = " or ".join(part for part in (", ".join(flags[:-1]), flags[-1]) if part)
+    return f"{best.policy} balances better here. For more balance from {_OURS}, with more moves: {listed}."
 
 
 def _series(name: str, outcome: Outcome) -> Series:
     from windtunnel.report.replay import PlanPoint, Series
 
     plans = [
-        PlanPoint(plan.step, plan.planned, plan.achieved, plan.moved_ratio, plan.copies, plan.plan_ns / NS_PER_S)
+        PlanPoint(
+            step=plan.step,
+            planned=plan.planned,
+            achieved=plan.achieved,
+            moved_ratio=plan.moved_ratio,
+            copies=plan.copies,
+            plan_s=plan.plan_ns / NS_PER_S,
+            stopped=dict(plan.stopped),
+        )
         for plan in outcome.plans
     ]
-    stopped = None if outcome.error is None else outcome.error.message
-    return Series(name, plans, outcome.balancedness.tolist(), stopped)
+    error = None if outcome.error is None else outcome.error.message
+    return Series(name, plans, outcome.balancedness.tolist(), error)
 
 
 def _document(found: Replay, windows: Windows, values: argparse.Namespace) -> dict[str, Any]:
@@ -192,6 +231,7 @@ def _document(found: Replay, windows: Windows, values: argparse.Namespace) -> di
                 "moved_bytes": row.moved_bytes,
                 "plan_s": row.plan_s,
                 "stopped": series.stopped,
+                "error": series.error,
                 "plans": [plan._asdict() for plan in series.plans],
                 "balancedness_of_steps": series.balancedness,
             }

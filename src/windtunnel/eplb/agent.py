@@ -24,6 +24,7 @@ from windtunnel import clock
 from windtunnel.eplb import control
 from windtunnel.eplb.events import EventLog, tell
 from windtunnel.eplb.faults import FailAt, Faults, How
+from windtunnel.eplb.limits import require_counts, require_seconds
 from windtunnel.eplb.mover import Mover, WeightReader, Weights
 from windtunnel.eplb.placement import DIGEST_BYTES, EMPTY, Placement
 from windtunnel.eplb.processes import host_identity
@@ -84,6 +85,17 @@ class AgentConfig:
     connect_timeout_s: float = 30.0
     """How long `start` waits to become a member."""
 
+    def __post_init__(self) -> None:
+        require_seconds(
+            copy_deadline_s=self.copy_deadline_s,
+            weights_deadline_s=self.weights_deadline_s,
+            connect_timeout_s=self.connect_timeout_s,
+        )
+        require_counts(staging_buffers=self.staging_buffers, max_reads=self.max_reads)
+        require_counts(0, spare_buffers=self.spare_buffers, port=self.port)
+        if not isinstance(self.token, str):
+            raise EplbInputError("token", f"{self.token!r}", "It is a text; none is an empty one.")
+
 
 class RankAgent:
     """Takes part in transactions for one rank. Use it as a context manager, or `start` and `close` it."""
@@ -100,12 +112,14 @@ class RankAgent:
         weights: Weights | None = None,
         on_publish: Callable[[Routing], None] | None = None,
         on_evicted: Callable[[str], None] | None = None,
+        on_left: Callable[[int], None] | None = None,
         on_event: Callable[[Any], None] | None = None,
         fail_at: FailAt | tuple[str, How] | None = None,
     ) -> None:
         """Prepare a rank whose slots hold `contents` [layers, slots]: the expert in each, -1 for an empty one.
 
-        Callbacks run on the protocol thread and must be quick. Raises EplbInputError.
+        Callbacks run on the protocol thread and must be quick. `on_left` names a rank that was evicted: a step that
+        waits for it has to give up, or nobody can route around it. Raises EplbInputError.
         """
         self.rank = rank
         self.store = store
@@ -116,6 +130,7 @@ class RankAgent:
         self._transport = transport
         self._on_publish = on_publish
         self._on_evicted = on_evicted
+        self._on_left = on_left
         self._faults = Faults("rank", fail_at)
         held = _contents(contents, store, num_experts)
         count = store.slots if config.staging_buffers is None else config.staging_buffers
@@ -322,6 +337,8 @@ class RankAgent:
                 self.events.add("joined", generation=self.generation, term=message.term)
             if isinstance(message, m.Refused):
                 self._last_trouble = message.reason
+            if isinstance(message, m.Left) and not message.again and self._on_left:
+                tell(self._on_left, message.rank)
             self._carry_out(self._machine.receive(message, clock.monotonic_ns()))
 
         try:

@@ -11,12 +11,13 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from windtunnel import clock
 from windtunnel.eplb import control
-from windtunnel.eplb.events import EventLog
+from windtunnel.eplb.events import EventLog, tell
 from windtunnel.eplb.faults import FailAt, Faults, How
+from windtunnel.eplb.limits import require_counts, require_seconds
 from windtunnel.eplb.membership import FailureDetector
 from windtunnel.eplb.metrics import EplbMetrics
 from windtunnel.eplb.placement import DIGEST_BYTES, EMPTY, Placement
@@ -70,6 +71,23 @@ class ClusterConfig:
     layers_per_step: int | None = 1
     """Layers that change in one transaction; None: as many as staging has room for."""
 
+    def __post_init__(self) -> None:
+        require_seconds(
+            heartbeat_s=self.heartbeat_s,
+            hang_s=self.hang_s,
+            start_timeout_s=self.start_timeout_s,
+            takeover_timeout_s=self.takeover_timeout_s,
+            prepare_deadline_s=self.prepare_deadline_s,
+            stuck_deadline_s=self.stuck_deadline_s,
+        )
+        require_counts(max_peers=self.max_peers, layers_per_step=self.layers_per_step)
+        require_counts(0, port=self.port)
+        if not isinstance(self.token, str):
+            raise EplbInputError("token", f"{self.token!r}", "It is a text; none is an empty one.")
+        if self.hang_s < 2 * self.heartbeat_s:
+            problem = f"{self.hang_s} s, with a heartbeat each {self.heartbeat_s} s"
+            raise EplbInputError("hang_s", problem, "Let two heartbeats fit into it.")
+
 
 @dataclass
 class Member:
@@ -89,6 +107,10 @@ class Member:
         return self.hello.rank, self.hello.pid, self.hello.host
 
 
+Why = Literal["closed", "silent", "stuck", "stubborn", "replaced", "removed", "garbage"]
+"""In one word, why a rank is a member no longer."""
+
+
 class Evicted(NamedTuple):
     """A rank that is a member no longer."""
 
@@ -97,7 +119,9 @@ class Evicted(NamedTuple):
     pid: int
     host: str
     """Where its pid counts; see `processes.host_identity`."""
+    why: Why
     reason: str
+    """The same in words."""
     ended: bool
     """Its process is known to have ended. If not, it may hang: stop it, so that it can't come back to haunt."""
 
@@ -160,8 +184,10 @@ class Cluster:
         self._stage_ns: Counter[str] = Counter()
         """Of the transaction under way, or the latest."""
         self._stage_since_ns = 0
+        self.idle = asyncio.Event()
+        """Set while there is nothing to do, or nothing that can be done."""
         self.ready = asyncio.Event()
-        """Set while the ranks are here, an epoch serves, and nothing is left to do."""
+        """Set while, besides, ranks are here and all experts can be routed to."""
 
     # --- the director ---------------------------------------------------------------------------------------------
 
@@ -194,7 +220,9 @@ class Cluster:
             await self._jobs.popleft()()
         else:
             self._metrics.set_cluster(self.committed, self.live_topology)
-            self.ready.set()
+            self.idle.set()
+            if self.members and not self.committed.missing:
+                self.ready.set()
             return False
         return True
 
@@ -205,6 +233,7 @@ class Cluster:
 
     def _rouse(self) -> None:
         """There is something to do."""
+        self.idle.clear()
         self.ready.clear()
         self._wake.set()
 
@@ -289,12 +318,12 @@ class Cluster:
             return
         channel.admit()
         self._arrived(member)
-        why = "its control connection closed"
+        why: tuple[Why, str] = ("closed", "its control connection closed")
         try:
             await channel.deliver(lambda message: self._received(member, message))
         except control.ControlGarbage as error:
-            why = f"it sent garbage: {error}"
-        self._lost(member, why)
+            why = ("garbage", f"it sent garbage: {error}")
+        self._lost(member, *why)
 
     def _why_not(self, hello: m.Hello) -> str:
         """Why a rank can't be a member, whatever its generation; empty where it can."""
@@ -337,9 +366,8 @@ class Cluster:
         for earlier in (self._arrivals.get(member.rank), self.members.get(member.rank)):
             if earlier:
                 self._refuse(earlier, f"generation {earlier.hello.generation} was replaced", rejoin=True)
-                self._lost(earlier, "another process came for its rank")
-        for where, digest in _digests_of(member.hello):
-            self._digests[where] = digest
+                self._lost(earlier, "replaced", "another process came for its rank")
+        self._digests |= dict(_digests_of(member.hello))
         self._arrivals[member.rank] = member
         self._rouse()
 
@@ -398,16 +426,19 @@ class Cluster:
             self._quarantined_bytes[rank] = num_bytes
             self._metrics.set_quarantined_bytes(sum(self._quarantined_bytes.values()))
 
-    def evict(self, rank: int, reason: str) -> None:
-        """Make a rank a member no longer."""
+    def evict(self, rank: int, why: Why, reason: str) -> None:
+        """Make a rank a member no longer; it may come back, unless it was removed."""
         if member := self.members.get(rank):
-            self._refuse(member, f"generation {member.hello.generation} was evicted: {reason}", rejoin=True)
-            self._lost(member, reason)
+            told = f"generation {member.hello.generation} was evicted: {reason}"
+            self._refuse(member, told, rejoin=why != "removed")
+            self._lost(member, why, reason)
 
-    def _lost(self, member: Member, why: str) -> None:
+    def _lost(self, member: Member, why: Why, reason: str) -> None:
         member.channel.close()
         if self._arrivals.get(member.rank) is member:
             del self._arrivals[member.rank]
+            if not self.coordinator:  # what it said of its experts is no measure for others any more
+                self._digests = {k: v for other in self._arrivals.values() for k, v in _digests_of(other.hello)}
         if self.members.get(member.rank) is not member:
             return
         hello = member.hello
@@ -419,20 +450,20 @@ class Cluster:
         self._detector.forget(member.rank)
         self._evicted[member.rank] = hello.generation
         ended = has_ended(hello.pid, hello.host)
-        evicted = Evicted(member.rank, hello.generation, hello.pid, hello.host, why, ended)
-        self._events.add("lost", rank=member.rank, reason=why, ended=ended)
+        evicted = Evicted(member.rank, hello.generation, hello.pid, hello.host, why, reason, ended)
+        self._events.add("lost", rank=member.rank, reason=reason, ended=ended)
         self._tell_left(evicted)
         if not ended:
             self._haunting.append(evicted)
         if self.coordinator:
-            self._carry_out(self.coordinator.lost(member.rank, why, clock.monotonic_ns()))
+            self._carry_out(self.coordinator.lost(member.rank, reason, clock.monotonic_ns()))
         if self._on_evicted:
-            self._on_evicted(evicted)
+            tell(self._on_evicted, evicted)
 
-    def _tell_left(self, evicted: Evicted) -> None:
+    def _tell_left(self, evicted: Evicted, *, again: bool = False) -> None:
         term = self.machine.term if self.coordinator else 0
         for other in self.members.values():
-            other.channel.send(m.Left(term, evicted.rank, evicted.generation, evicted.ended))
+            other.channel.send(m.Left(term, evicted.rank, evicted.generation, evicted.ended, again))
 
     def _absent(self) -> list[int]:
         return [rank for rank in range(self.topology.num_ranks) if rank not in self.members]
@@ -461,7 +492,7 @@ class Cluster:
             decision = self._decided(outcome, attempts)
             if attempts > self._recovery.retries:
                 for rank in outcome.culprits:
-                    self.evict(rank, f"it keeps others from going on: {decision.reason}")
+                    self.evict(rank, "stubborn", f"it keeps others from going on: {decision.reason}")
             await asyncio.sleep(0 if not set(outcome.culprits) <= set(self.members) else decision.after_s)
 
     def _decided(self, outcome: Outcome, attempts: int) -> Decision:
@@ -527,7 +558,7 @@ class Cluster:
                 decision = self._decided(outcome, attempts)
                 if decision.action != "retry":
                     for rank in decision.ranks if decision.action == "evict" else ():
-                        self.evict(rank, outcome.reason)
+                        self.evict(rank, "stubborn", outcome.reason)
                     return Result(False, outcome.reason, result.outcomes)
                 await asyncio.sleep(decision.after_s)
         return result
@@ -565,7 +596,7 @@ class Cluster:
             case Announce(placement=placement):
                 return self._announce(placement)
             case Stuck(rank=rank, stage=stage):
-                self.evict(rank, f"it did not answer while {stage}")
+                self.evict(rank, "stuck", f"it did not answer while {stage}")
             case Ended(outcome=outcome):
                 self._events.add("committed" if outcome.committed else "rolled back", **_facts(outcome))
                 if self._ended and not self._ended.done():
@@ -582,7 +613,7 @@ class Cluster:
         self.views.route_by(View(placement.epoch, placement, {}))
         self._events.add("published", epoch=placement.epoch)
         if self._on_publish and self.views.table:
-            self._on_publish(self.views.table)
+            tell(self._on_publish, self.views.table)
         return self._local_drained()
 
     def _local_drained(self) -> list[CoordinatorInstruction]:
@@ -599,7 +630,7 @@ class Cluster:
             self._carry_out(self._local_drained())
             for rank in self._detector.tick(now_ns):
                 if rank in self.members:
-                    self.evict(rank, f"no heartbeat for {self._config.hang_s:.3g} s")
+                    self.evict(rank, "silent", f"no heartbeat for {self._config.hang_s:.3g} s")
             if self.coordinator:
                 self._carry_out(self.coordinator.tick(now_ns))
                 if self._may_restore():
@@ -612,7 +643,7 @@ class Cluster:
             if has_ended(evicted.pid, evicted.host):
                 self._haunting.remove(evicted)
                 self._events.add("ended", rank=evicted.rank, pid=evicted.pid)
-                self._tell_left(evicted._replace(ended=True))
+                self._tell_left(evicted._replace(ended=True), again=True)
 
 
 def _check_claims(hello: m.Hello, slots_per_rank: tuple[int, ...]) -> None:

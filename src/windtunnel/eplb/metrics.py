@@ -6,7 +6,6 @@ over layers; here it is the mean over layers of mean ÷ max.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -72,7 +71,8 @@ METRICS = (
     Metric("missing_experts", "gauge", "", (), "Experts that no live rank holds, over all layers."),
     Metric("experts_at_risk", "gauge", "domain", (),
            "Experts, over all layers, that would be lost with one rank, or with one node: with the worst one."),
-    Metric("evictions", "counter", "reason", (), "Ranks that became members no longer."),
+    Metric("evictions", "counter", "why", (),
+           "Ranks that became members no longer: closed, silent, stuck, stubborn, replaced, removed or garbage."),
     Metric("joins", "counter", "", (), "Ranks that became members."),
 )  # fmt: skip
 
@@ -152,9 +152,9 @@ class EplbMetrics:
         """How much staging memory is quarantined, over all ranks."""
         self._set("quarantined_bytes", num_bytes)
 
-    def count_eviction(self, reason: str) -> None:
-        """A rank became a member no longer."""
-        self._collectors["evictions"].labels(_head(reason)).inc()
+    def count_eviction(self, why: str) -> None:
+        """A rank became a member no longer; `why` is a word of `cluster.Why`."""
+        self._collectors["evictions"].labels(why).inc()
 
     def count_refused_rebalance(self) -> None:
         """A rebalance was asked for that can't be planned."""
@@ -176,8 +176,3 @@ class EplbMetrics:
         except KeyError:
             return
         self.registry.register(gauge)
-
-
-def _head(reason: str) -> str:
-    """A reason without its particulars, so that a label has few values: up to a colon, numbers replaced."""
-    return re.sub(r"\d+(\.\d+)?(e[-+]?\d+)?", "N", reason.partition(":")[0])

@@ -285,7 +285,10 @@ class Rebalancer:
         return self._running
 
     def remove_rank(self, rank: int) -> RebalanceRecord:
-        """Move a rank's experts elsewhere, then let it go. Raises EplbInputError, TooFewSlots, RebalanceAborted."""
+        """Move a rank's experts elsewhere, then let it go: its agent ends.
+
+        Raises EplbInputError, TooFewSlots, RanksMissing, RebalanceAborted.
+        """
 
         async def leave() -> RebalanceRecord:
             if rank not in self._cluster.members:
@@ -293,7 +296,7 @@ class Rebalancer:
             record = await self._rebalance(None, self._cluster.live_topology.without([rank]), False)
             if record.result == "aborted":
                 raise RebalanceAborted(record.base_epoch + 1, record.epoch, "removal", record.reason)
-            self._cluster.evict(rank, "it was removed")
+            self._cluster.evict(rank, "removed", "it was removed")
             return record
 
         self._require_other_thread("remove_rank")

@@ -39,8 +39,9 @@ class PlanFacts(NamedTuple):
     policy: str
     balancedness: tuple[float | None, float]
     balancedness_weighted: tuple[float | None, float]
+    """With the best split for this load."""
     split: str
-    """Which of the two the placement has."""
+    """Which of the two splits the placement has: `even`, or `weighted`, the best one."""
     node_crossing_ratio: tuple[float | None, float] | None
     """None: the model has no groups, or they are kept together."""
     min_replicas: tuple[int | None, int]
@@ -64,7 +65,7 @@ def _table(facts: PlanFacts) -> Iterator[Line]:
     yield Line(f"{'':<{_LABEL}}{'before':>{_COLUMN}}{'after':>{_COLUMN}}", "quote")
     used = {"even": "", "weighted": ""} | {facts.split: "  ← in use"}
     yield _row("balancedness, even split", facts.balancedness, ".4f", used["even"], better="more")
-    yield _row("balancedness, weighted split", facts.balancedness_weighted, ".4f", used["weighted"], better="more")
+    yield _row("balancedness, best split", facts.balancedness_weighted, ".4f", used["weighted"], better="more")
     if facts.node_crossing_ratio is not None:
         yield _row("tokens off their group's node", facts.node_crossing_ratio, ".1%")
     yield _row("fewest replicas, on ranks apart", facts.min_replicas, "d", better="more")
@@ -121,7 +122,8 @@ def _moves(moved: Moved) -> str:
 def _transfer(moved: Moved) -> str:
     source, target, num_bytes = moved.busiest_link or (0, 0, 0)
     estimate = format_duration(moved.estimated_s or 0)
-    return f"about {estimate} on the wires; the busiest link, {source} → {target}, carries {format_bytes(num_bytes)}"
+    busiest = f"the busiest link, {source} → {target}, carries {format_bytes(num_bytes)}"
+    return f"about {estimate} at assumed speeds (--help); {busiest}"
 
 
 def _fact(label: str, text: str, style: Style = "") -> Line:

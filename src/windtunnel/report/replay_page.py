@@ -6,11 +6,23 @@ JavaScript the table is still there.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from windtunnel.report.replay import HEAD, Replay, Series, best_values, cells, columns, failures, rows
+from windtunnel.report.replay import (
+    HEAD,
+    Replay,
+    Series,
+    best_values,
+    cells,
+    columns,
+    failures,
+    is_best,
+    reasons,
+    rows,
+)
 
 _MOST_POINTS = 2000
 """Of a line; longer ones are drawn by the means of as many stretches."""
@@ -19,6 +31,7 @@ _COLORS = ("#8b8f98", "#2f81f7", "#e3832b", "#1fa37c", "#c655b8", "#b79a1e")
 _DASHES = ("dot", "solid", "dash", "dashdot", "longdash", "longdashdot")
 _MARKERS = ("circle", "circle", "square", "diamond", "triangle-up", "x")
 _PLOT_PIXELS = 380
+_FLAG, _AS_CODE = re.compile(r"--[a-z-]+"), r"<code>\g<0></code>"
 
 _STYLE = """
 :root { color-scheme: light dark; --ground: #fff; --ink: #1b1f24; --faint: #5d6673; --line: #dfe3e8; --good: #0f7b55 }
@@ -32,11 +45,20 @@ h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .25rem }
 h2 { font-size: 1.1rem; margin: 2.25rem 0 0 }
 p { margin: .25rem 0; color: var(--faint); max-width: 46rem }
 .failed { color: #c4541a }
-.wide { overflow-x: auto; margin-top: 1.5rem }
-table { border-collapse: collapse; font-variant-numeric: tabular-nums; white-space: nowrap }
-th, td { text-align: right; padding: .4rem 1.25rem .4rem 0; border-bottom: 1px solid var(--line) }
-th { font-weight: 500; color: var(--faint); font-size: .875rem }
-th:first-child, td:first-child { text-align: left; font-weight: 600 }
+.advice { color: var(--ink) }
+code { white-space: nowrap }
+.wide { overflow-x: auto; margin: 1.5rem 0 .75rem }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums }
+th, td { text-align: right; vertical-align: bottom; padding: .4rem 0 .4rem clamp(.5rem, 2vw, 1.25rem);
+  border-bottom: 1px solid var(--line) }
+td { white-space: nowrap }
+th { font-weight: 500; color: var(--faint); font-size: .875rem; line-height: 1.25 }
+th:first-child, td:first-child { text-align: left; font-weight: 600; padding-left: 0 }
+@media (max-width: 36rem) {
+  body { padding-left: .75rem; padding-right: .75rem }
+  td, th { font-size: .8125rem }
+  .swatch { margin-right: .25em }
+}
 .best { color: var(--good); font-weight: 600 }
 .swatch { display: inline-block; width: .75em; height: .75em; border-radius: 2px; margin-right: .5em }
 .js-plotly-plot text { fill: var(--ink) !important }
@@ -62,13 +84,15 @@ def page(replay: Replay) -> str:
         f"<p>{escape(replay.method)}</p>",
         *(f'<p class="failed">{escape(line)}</p>' for line in failures(replay)),
         *_table(replay, looks),
+        *(f"<p>{escape(line)}</p>" for line in reasons(replay)),
+        *(f'<p class="advice">{_FLAG.sub(_AS_CODE, escape(line))}</p>' for line in [replay.advice] if line),
         "<h2>Balancedness</h2>",
         "<p>Mean rank load ÷ maximum rank load of each step, mean over layers. 1 is perfect; at 0.5 the hottest rank "
         "has twice the load of the mean, and all others wait for it.</p>",
-        _plot("balancedness", _balancedness(replay, looks), "balancedness", "", "normal", with_library=True),
+        _plot("balancedness", replay, _balancedness(replay, looks), "balancedness", "", "normal", with_library=True),
         "<h2>Moves</h2>",
         "<p>Slots whose expert had to come from another rank, at each plan.</p>",
-        _plot("moves", _moves(replay, looks), "slots moved", ".0%", "tozero", with_library=False),
+        _plot("moves", replay, _moves(replay, looks), "slots moved", ".0%", "tozero", with_library=False),
     ]
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -88,7 +112,7 @@ def _table(replay: Replay, looks: dict[str, _Look]) -> Iterator[str]:
         swatch = f'<span class="swatch" style="background:{looks[row.policy].color}"></span>'
         yield "<tr>"
         for key in shown:
-            mark = ' class="best"' if key in best and getattr(row, key) == best[key] else ""
+            mark = ' class="best"' if is_best(row, key, best) else ""
             before = swatch if key == "policy" else ""
             yield f"<td{mark}>{before}{escape(texts[key])}</td>"
         yield "</tr>"
@@ -109,9 +133,8 @@ def _moves(replay: Replay, looks: dict[str, _Look]) -> Iterator[dict[str, Any]]:
         look = looks[series.policy]
         steps = [float(plan.step) for plan in series.plans]
         values = [plan.moved_ratio for plan in series.plans]
-        lines = {"color": look.color, "dash": look.dash}
-        marker = {"color": look.color, "symbol": look.marker, "size": 8}
-        yield _trace(series, steps, values, "%{y:.1%}", mode="lines+markers", line=lines, marker=marker)
+        marker = {"color": look.color, "symbol": look.marker, "size": 9}
+        yield _trace(series, steps, values, "%{y:.1%}", mode="markers", marker=marker)
 
 
 def _trace(series: Series, steps: list[float], values: list[float], shown: str, **look: Any) -> dict[str, Any]:
@@ -127,7 +150,24 @@ def _thinned(first: int, values: Sequence[float]) -> tuple[list[float], list[flo
     return steps, [sum(stretch) / len(stretch) for stretch in stretches]
 
 
-def _plot(name: str, traces: Iterator[dict[str, Any]], title: str, form: str, scale: str, *, with_library: bool) -> str:
+def _steps_range(replay: Replay) -> list[float]:
+    """Of the axis, the same for both plots: from the first step that was judged to the last, and a little more."""
+    first = replay.first_step
+    last = first + max((len(series.balancedness) for series in replay.series), default=0)
+    margin = (last - first) * 0.02
+    return [first - margin, last + margin]
+
+
+def _plot(
+    name: str,
+    replay: Replay,
+    traces: Iterator[dict[str, Any]],
+    title: str,
+    form: str,
+    scale: str,
+    *,
+    with_library: bool,
+) -> str:
     from plotly.graph_objects import Figure
 
     clear = "rgba(0,0,0,0)"
@@ -140,7 +180,7 @@ def _plot(name: str, traces: Iterator[dict[str, Any]], title: str, form: str, sc
         "font": {"family": "system-ui, sans-serif", "size": 13},
         "hovermode": "closest",
         "legend": {"orientation": "h", "x": 0, "y": 1.02, "yanchor": "bottom", "bgcolor": clear},
-        "xaxis": {"title": {"text": "step"}, "zeroline": False, "automargin": True},
+        "xaxis": {"title": {"text": "step"}, "zeroline": False, "automargin": True, "range": _steps_range(replay)},
         "yaxis": {
             "title": {"text": title},
             "tickformat": form,

@@ -100,6 +100,7 @@ def run_rank(pipe: Connection, model: Model, rank: int, port: int, options: dict
         staging_buffers=options.get("staging_buffers"),
     )
     evictions: list[str] = []
+    left: list[int] = []
     agent = RankAgent(
         options.get("as_rank", rank),
         ExpertStore(tensors),
@@ -109,6 +110,7 @@ def run_rank(pipe: Connection, model: Model, rank: int, port: int, options: dict
         config,
         weights=weights if options.get("weights", True) else None,
         on_evicted=evictions.append,
+        on_left=left.append,
         fail_at=options.get("fail_at"),
     )
     reader = _Reader(model, rank, agent)
@@ -122,7 +124,7 @@ def run_rank(pipe: Connection, model: Model, rank: int, port: int, options: dict
     reader.start()
     try:
         while True:
-            _obey_rank(pipe, agent, weights, reader, evictions)
+            _obey_rank(pipe, agent, weights, reader, evictions, left)
     except EOFError:
         pass
     reader.stop()
@@ -131,7 +133,7 @@ def run_rank(pipe: Connection, model: Model, rank: int, port: int, options: dict
 
 
 def _obey_rank(
-    pipe: Connection, agent: RankAgent, weights: FleetWeights, reader: _Reader, evictions: list[str]
+    pipe: Connection, agent: RankAgent, weights: FleetWeights, reader: _Reader, evictions: list[str], left: list[int]
 ) -> None:
     match pipe.recv():
         case "state":
@@ -163,6 +165,12 @@ def _obey_rank(
                 pipe.send(table.epoch)
                 pipe.recv()
             pipe.send(True)
+        case ("step that waits for", rank):
+            with agent.routing():
+                pipe.send("waiting")
+                while rank not in left:
+                    time.sleep(0.001)
+            pipe.send("gave up")
         case other:
             raise ValueError(other)
 
@@ -219,7 +227,7 @@ def run_coordinator(pipe: Connection, model: Model, port: int, options: dict[str
     """The coordinator's process."""
     cluster = ClusterConfig(
         port=port,
-        token=model.token,
+        token=options.get("token", model.token),
         hang_s=model.hang_s,
         takeover_timeout_s=model.takeover_timeout_s,
         start_timeout_s=options.get("start_timeout_s", 20.0),
@@ -262,7 +270,7 @@ def _obey_coordinator(command: Any, model: Model, rebalancer: Rebalancer, evicte
             return rebalancer.rebalance().result
         case ("evict", rank):
             cluster = rebalancer._cluster
-            rebalancer._require_loop().call_soon_threadsafe(cluster.evict, rank, "the test says so")
+            rebalancer._require_loop().call_soon_threadsafe(cluster.evict, rank, "stuck", "the test says so")
             return True
         case ("order", copies):
             return _order(rebalancer, copies)
@@ -289,7 +297,7 @@ def _state(rebalancer: Rebalancer, evicted: list[Evicted]) -> dict[str, Any]:
         "live": rebalancer.live_ranks,
         "evicted": [(e.rank, e.reason, e.ended) for e in evicted],
         "events": [(e.at_ns, e.what, e.facts) for e in rebalancer.events.all()],
-        "idle": rebalancer._cluster.ready.is_set() and not rebalancer._cluster._jobs,
+        "idle": rebalancer._cluster.idle.is_set() and not rebalancer._cluster._jobs,
     }
 
 

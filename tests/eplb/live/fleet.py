@@ -140,6 +140,10 @@ class Fleet:
         events = [(what, facts) for _, what, facts in state["events"][-40:]]
         return f"epoch {state['epoch']}, live {state['live']}, events {events}"
 
+    def heard_of(self, rank: int, what: str) -> bool:
+        """Whether a rank has noted such an event."""
+        return any(name == what for name, _ in self.ranks[rank].ask("state")["events"])
+
     def settled(self, live: set[int]) -> None:
         """Wait until exactly these ranks live, all experts are there, and all route by one epoch; check all of it."""
 

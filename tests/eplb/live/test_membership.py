@@ -166,3 +166,60 @@ def test_another_process_for_a_rank_takes_its_place() -> None:
         fleet.until(lambda: former.ask("state")["evictions"] != [], "the former one knows")
         former.end()
         fleet.settled({0, 1, 2})
+
+
+def test_a_step_that_takes_long_costs_its_rank_nothing_but_time() -> None:
+    with Fleet(coordinator={"stuck_deadline_s": 0.5}) as fleet:
+        pinned = fleet.ranks[0]
+        pinned.pipe.send("pin")
+        epoch = pinned.hear()
+        fleet.ask(("begin", 3))
+        pinned.process.join(2)  # four times the coordinator's patience
+        assert fleet.state()["live"] == [0, 1, 2]
+        assert fleet.state()["epoch"] == epoch + 1
+        pinned.pipe.send("go on")
+        assert pinned.hear()
+        fleet.settled({0, 1, 2})
+
+
+def test_a_step_that_waits_for_a_dead_rank_is_told_of_its_death_and_then_nothing_stands_still() -> None:
+    """As in an all-to-all: the others wait, within their blocks, for a rank that dies in the middle of a publication."""
+    with Fleet(ranks={1: {"fail_at": ("published+routers_gone", "kill", 2)}}) as fleet:
+        for rank in (0, 2):
+            fleet.ranks[rank].pipe.send(("step that waits for", 1))
+            assert fleet.ranks[rank].hear() == "waiting"
+        fleet.ask(("begin", 3))
+        for rank in (0, 2):
+            assert fleet.ranks[rank].hear() == "gave up"
+        fleet.settled({0, 2})
+
+
+def test_whoever_sits_at_the_coordinator_s_address_can_not_stop_the_ranks_from_serving() -> None:
+    with Fleet() as fleet:
+        assert fleet.coordinator
+        fleet.coordinator.signal(signal.SIGKILL)
+        fleet.coordinator.end()
+        fleet.start_coordinator(token="a typo")
+        for rank in (0, 1, 2):
+            fleet.until(lambda rank=rank: fleet.heard_of(rank, "waiting"), "the rank is refused")
+            fleet.check(rank)
+        fleet.coordinator.end()
+        fleet.start_coordinator()
+        fleet.ask("ready")
+        fleet.settled({0, 1, 2})
+
+
+def test_a_rank_that_was_removed_stays_away() -> None:
+    with Fleet() as fleet:
+        assert fleet.ask(("remove", 2)) == "committed"
+        fleet.until(lambda: fleet.heard_of(2, "refused"), "its agent has ended")
+        fleet.rebalance(1)
+        assert fleet.state()["live"] == [0, 1]
+        assert (fleet.state()["slots"][:, 2] == -1).all()
+
+
+def test_a_checkpoint_that_is_slow_is_waited_for() -> None:
+    slow = {rank: {"stall_s": 1.1, "copy_deadline_s": 1.0} for rank in range(3)}
+    with Fleet(Model(experts=8), ranks=slow) as fleet:
+        fleet.kill(1)
+        fleet.settled({0, 2})

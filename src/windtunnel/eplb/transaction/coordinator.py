@@ -55,6 +55,8 @@ class _Transaction:
     since_ns: int = 0
     """When the present stage began."""
     answered: set[int] = field(default_factory=set)
+    waits_ns: dict[int, int] = field(default_factory=dict)
+    """When each rank last said that it waits for its readers: it is alive."""
     verified: set[int] = field(default_factory=set)
     reason: str = ""
     culprits: set[int] = field(default_factory=set)
@@ -169,6 +171,9 @@ class Coordinator:
                 return self._give_up(*_blame(rank, message.fault), now_ns)
             case m.Aborted() if undecided:
                 return self._give_up(f"rank {rank} has rolled it back", {rank}, now_ns)
+            case m.Waiting():
+                t.waits_ns[rank] = now_ns
+                return []
             case m.Drained() if self.stage is Stage.PUBLISHING:
                 t.answered.add(rank)
             case m.Settled() if self.stage in (Stage.PUBLISHING, Stage.RETIRING):
@@ -198,9 +203,10 @@ class Coordinator:
         if self.stage is Stage.PREPARING and waited_ns >= self._limits.prepare_deadline_ns:
             waited = f"{waited_ns / 1e9:.1f} s"
             return self._give_up(f"rank {waiting[0]} did not prepare within {waited}", set(waiting), now_ns)
-        undecided = self.stage in (Stage.PREPARING, Stage.TRANSFERRING)
-        if not undecided and waiting and waited_ns >= self._limits.stuck_deadline_ns:
-            return [Stuck(rank, self.stage) for rank in waiting]
+        since_ns = now_ns - self._limits.stuck_deadline_ns
+        silent = [rank for rank in waiting if max(t.since_ns, t.waits_ns.get(rank, 0)) <= since_ns]
+        if silent and self.stage not in (Stage.PREPARING, Stage.TRANSFERRING):
+            return [Stuck(rank, self.stage) for rank in silent]
         return self._ask(now_ns) if now_ns - t.asked_ns >= self._limits.resend_ns else []
 
     # --- the transaction ------------------------------------------------------------------------------------------

@@ -199,8 +199,8 @@ class Failed(Struct, frozen=True, tag="failed"):
     retries: tuple[Fault, ...] = ()
 
 
-class Published(Struct, frozen=True, tag="published"):
-    """Routes by the new epoch; the old one is still in use here."""
+class Waiting(Struct, frozen=True, tag="waiting"):
+    """Alive, and can't go on before somebody here has let go of an old epoch, or of staging."""
 
     term: int
     txn: int
@@ -228,7 +228,7 @@ class Aborted(Struct, frozen=True, tag="aborted"):
     wasted_bytes: int = 0
 
 
-FromRank = Hello | Heartbeat | Prepared | Verified | Failed | Published | Drained | Settled | Aborted
+FromRank = Hello | Heartbeat | Prepared | Verified | Failed | Waiting | Drained | Settled | Aborted
 
 # --- from the coordinator -----------------------------------------------------------------------------------------
 
@@ -268,6 +268,8 @@ class Left(Struct, frozen=True, tag="left"):
     generation: int
     gone: bool
     """Its process is known to have ended: it writes nowhere any more."""
+    again: bool = False
+    """It was said before; now its process has ended."""
 
 
 class Order(Struct, frozen=True, array_like=True):

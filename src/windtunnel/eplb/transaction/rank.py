@@ -325,7 +325,7 @@ class RankMachine:
         if not t or t.txn != txn:
             return [Send(m.Settled(self.term, txn))] if self._is_past(epoch) else []
         if self.phase is not Phase.DRAINED:
-            return []
+            return self._answer() if self.phase in (Phase.SETTLING, Phase.RELEASING) else []
         entered = self._enter("retire")
         old, self._view = self._view, t.view
         t.unsettled = set(t.copying.staged.values())
@@ -433,8 +433,10 @@ class RankMachine:
             case Phase.FAILED:
                 assert t.fault is not None
                 return [Send(m.Failed(self.term, t.txn, t.fault, *counted))]
-            case Phase.PUBLISHED:
-                return [Send(m.Published(self.term, t.txn))]
+            case Phase.PUBLISHED | Phase.RELEASING:
+                return [Send(m.Waiting(self.term, t.txn))]
+            case Phase.SETTLING if t.withdrawn is not None:
+                return [Send(m.Waiting(self.term, t.txn))]
             case Phase.DRAINED:
                 return [Send(m.Drained(self.term, t.txn))]
             case _:
