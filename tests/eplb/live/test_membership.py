@@ -183,7 +183,7 @@ def test_a_step_that_takes_long_costs_its_rank_nothing_but_time() -> None:
 
 
 def test_a_step_that_waits_for_a_dead_rank_is_told_of_its_death_and_then_nothing_stands_still() -> None:
-    """As in an all-to-all: the others wait, within their blocks, for a rank that dies in the middle of a publication."""
+    """As in an all-to-all: the others wait, within their blocks, for a rank that dies while an epoch is published."""
     with Fleet(ranks={1: {"fail_at": ("published+routers_gone", "kill", 2)}}) as fleet:
         for rank in (0, 2):
             fleet.ranks[rank].pipe.send(("step that waits for", 1))
