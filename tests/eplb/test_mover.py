@@ -252,7 +252,11 @@ def test_a_rank_that_came_back_is_read_where_it_is_now(ranks: tuple[Rank, Rank],
     assert reader.staging[0].tolist() == [200] * 6 + [201, 0] * 2
 
 
-@pytest.mark.parametrize("layout", [b"", b"garbage", encode_layout(ExpertStore([[np.zeros((1, 1))]]).layout())])
+@pytest.mark.parametrize(
+    "layout",
+    [b"", b"garbage", encode_layout(ExpertStore([[np.zeros((1, 1))]]).layout())],
+    ids=["empty", "garbage", "another model's"],
+)
 def test_a_peer_whose_layout_is_no_use_is_not_known(ranks: tuple[Rank, Rank], layout: bytes) -> None:
     reader, peer = ranks
     reader.mover.take(Know(Peer(1, 2, peer.transport.metadata(), layout)))

@@ -33,7 +33,7 @@ def test_of_another_host_nothing_is_known(host: str) -> None:
     assert not has_ended((1 << 22) + 1, host)
 
 
-@pytest.mark.parametrize("pid", [0, -1, -5, os.getpid(), 1])
+@pytest.mark.parametrize("pid", [0, -1, -5, os.getpid(), 1], ids=["0", "-1", "-5", "itself", "1"])
 def test_who_is_alive_or_no_process_at_all_has_not_ended(pid: int) -> None:
     assert not has_ended(pid, host_identity())
 
