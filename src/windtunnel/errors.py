@@ -610,11 +610,11 @@ class StaleEpoch(WindtunnelError):
 
     code = "WT-EPLB-STALE-EPOCH"
     family = "rebalance aborted"
-    happened = "rank {rank} was asked for {epoch}, and serves {serving}"
+    happened = "rank {rank} was asked for {asked}, and serves {serving}"
     way_out = "Take the routing anew for each step. A rank that was evicted serves nothing until it has rejoined."
 
     rank: int
-    epoch: str
+    asked: str
     serving: str
 
 

@@ -69,7 +69,7 @@ def test_a_router_keeps_its_epoch_while_a_newer_one_is_published(table: ViewTabl
 def test_an_epoch_that_is_not_served_is_refused_with_those_that_are(table: ViewTable) -> None:
     with pytest.raises(StaleEpoch) as raised, table.reading(5):
         pass
-    assert raised.value.epoch == 5 and "1, 2" in str(raised.value)
+    assert raised.value.asked == "epoch 5" and "serves epoch 1, epoch 2" in str(raised.value)
 
 
 def test_a_view_that_was_withdrawn_is_found_no_more_and_known_to_be_read(table: ViewTable) -> None:
