@@ -303,20 +303,17 @@ class Coordinator:
         t = self._transaction
         assert t is not None
         t.asked_ns = now_ns
-        ask: list[CoordinatorInstruction] = []
-        for rank in sorted(t.members - t.answered):
-            match self.stage:
-                case Stage.PREPARING:
-                    ask.append(SendTo(rank, t.prepares[rank]))
-                case Stage.TRANSFERRING:
-                    ask.append(SendTo(rank, m.Transfer(self.term, t.txn)))
-                case Stage.PUBLISHING:
-                    ask.append(SendTo(rank, m.Publish(self.term, t.txn, t.target.epoch)))
-                case Stage.RETIRING:
-                    ask.append(SendTo(rank, m.Retire(self.term, t.txn, t.target.epoch)))
-                case Stage.ROLLING_BACK:
-                    ask.append(SendTo(rank, m.Abort(self.term, t.txn, t.reason)))
-        return ask
+        said: m.FromCoordinator | None = None
+        match self.stage:
+            case Stage.TRANSFERRING:
+                said = m.Transfer(self.term, t.txn)
+            case Stage.PUBLISHING:
+                said = m.Publish(self.term, t.txn, t.target.epoch)
+            case Stage.RETIRING:
+                said = m.Retire(self.term, t.txn, t.target.epoch)
+            case Stage.ROLLING_BACK:
+                said = m.Abort(self.term, t.txn, t.reason)
+        return [SendTo(rank, said or t.prepares[rank]) for rank in sorted(t.members - t.answered)]
 
     def _enter(self, trigger: str, now_ns: int) -> Entered:
         transition = apply("coordinator", self.stage, trigger)
