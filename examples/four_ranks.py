@@ -59,7 +59,7 @@ def main() -> None:
     with Rebalancer(Topology.uniform(4, 4 * SLOTS), config) as rebalancer:
         port = rebalancer.address[1]
         for rank in range(4):
-            fail_at = ("transferring+copied", "kill", 11) if rank == 2 else None
+            fail_at = ("transferring+copied", "kill", 13) if rank == 2 else None
             multiprocessing.Process(target=serve, args=(rank, port, fail_at), daemon=True).start()
         rebalancer.wait_ready()
         for round_ in range(6):

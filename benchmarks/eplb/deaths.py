@@ -116,9 +116,11 @@ def _one_round(fleet: Fleet, rng: random.Random, number: int) -> dict[str, Any]:
 def _replace_coordinator(fleet: Fleet, how: str) -> None:
     assert fleet.coordinator
     if how == "stop":
+        slots = fleet.state()["slots"]
         fleet.coordinator.signal(signal.SIGSTOP)
         for rank in fleet.ranks:
-            fleet.check(rank)
+            if (slots[:, rank] >= 0).any():  # one that has just come back may have nothing to read yet
+                fleet.check(rank)
         fleet.coordinator.signal(signal.SIGCONT)
         return
     fleet.coordinator.signal(signal.SIGKILL)

@@ -40,6 +40,7 @@ def test_a_rank_may_only_route() -> None:
         ({"ranks": 2, "slots": 4, "slots_per_rank": (2, 2)}, "slots"),
         ({"ranks": 2, "slots_per_rank": (2, 2, 2)}, "slots_per_rank"),
         ({"ranks": 2, "slots_per_rank": (2, -1)}, "slots_per_rank"),
+        ({"ranks": 2, "slots_per_rank": (2, 10**20)}, "slots_per_rank"),
         ({"ranks": 2, "slots": -1}, "slots"),
         ({"ranks": 2, "slots": 4, "num_groups": 0}, "num_groups"),
     ],

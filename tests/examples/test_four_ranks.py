@@ -33,5 +33,12 @@ def test_experts_move_a_rank_dies_in_mid_transfer_and_the_rest_goes_on() -> None
     assert "Traceback" not in done.stderr and "AssertionError" not in done.stderr
 
 
+def test_what_it_prints_until_the_death_stands_in_the_docs() -> None:
+    done = subprocess.run([sys.executable, str(EXAMPLE)], capture_output=True, text=True, timeout=200)
+    printed = "\n".join(line.rstrip() for line in done.stdout.splitlines()[:4])
+    for page in ("README.md", "docs/how-to/put-eplb-into-an-engine.md"):
+        assert printed in (EXAMPLE.parents[1] / page).read_text()
+
+
 def test_the_example_is_short() -> None:
     assert len(EXAMPLE.read_text().splitlines()) < 80

@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 
 from windtunnel.errors import EplbInputError
 
+MOST_SLOTS = 1 << 20
+"""Of a rank. More is a slip of the pen."""
+
 
 @dataclass(frozen=True)
 class Topology:
@@ -16,7 +19,7 @@ class Topology:
     """
 
     slots_per_rank: tuple[int, ...]
-    """Slots for physical experts that each rank has, in every layer. 0: a rank that only routes."""
+    """Slots for physical experts that each rank has, in every layer. 0: a rank that only routes, and has no agent."""
     node_of_rank: tuple[int, ...]
     """The node, or other domain that fails as one, of each rank; counted from 0."""
     live: tuple[bool, ...]
@@ -31,8 +34,9 @@ class Topology:
             if len(getattr(self, field)) != self.num_ranks:
                 problem = f"{len(getattr(self, field))} entries for {self.num_ranks} ranks"
                 raise EplbInputError(field, problem, "Give one entry for each rank.")
-        if min(self.slots_per_rank) < 0:
-            raise EplbInputError("slots_per_rank", f"{min(self.slots_per_rank)} slots", "A rank has 0 or more slots.")
+        for slots in (min(self.slots_per_rank), max(self.slots_per_rank)):
+            if not 0 <= slots <= MOST_SLOTS:
+                raise EplbInputError("slots_per_rank", f"{slots} slots", f"A rank has 0 to {MOST_SLOTS:,} of them.")
         if sorted(set(self.node_of_rank)) != list(range(self.num_nodes)):
             remedy = "Count nodes from 0 and leave none out."
             raise EplbInputError("node_of_rank", f"nodes {sorted(set(self.node_of_rank))}", remedy)
