@@ -37,3 +37,10 @@ def test_a_whole_model_moves_in_one_transaction() -> None:
     with Fleet(coordinator={"layers_per_step": None}) as fleet:
         fleet.rebalance(7)
         fleet.settled({0, 1, 2})
+
+
+def test_a_rank_that_dawdles_in_mid_transfer_is_waited_for() -> None:
+    slow = {1: {"fail_at": ("transferring+copied", "slow", 1, 0.3)}}
+    with Fleet(ranks=slow) as fleet:
+        assert fleet.ask(("rebalance", 3))["result"] == "committed"
+        fleet.settled({0, 1, 2})
