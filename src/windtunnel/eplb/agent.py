@@ -154,6 +154,8 @@ class RankAgent:
         self._member = threading.Event()
         self._serving = threading.Event()
         self._failure: WindtunnelError | None = None
+        self._bug: BaseException | None = None
+        """What a callback of the loop raised."""
         self._last_trouble = "nothing was tried yet"
         self._threads: list[threading.Thread] = []
 
@@ -305,20 +307,33 @@ class RankAgent:
 
     async def _take_part(self) -> None:
         self._task = asyncio.current_task()
-        self._loop = asyncio.get_running_loop()
-        ticking = asyncio.create_task(self._tick())
-        pause_s = _RECONNECT_S[0]
-        try:
-            while not self._closing.is_set():
-                try:
-                    pause_s = await self._be_member() or min(pause_s * 2, _RECONNECT_S[1])
-                except (OSError, control.ControlGarbage) as error:
-                    self._last_trouble = str(error) or type(error).__name__
-                    pause_s = min(pause_s * 2, _RECONNECT_S[1])
-                if not self._closing.is_set():
-                    await asyncio.sleep(pause_s)
-        finally:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(self._broke)
+        self._loop = loop
+        async with asyncio.TaskGroup() as group:
+            ticking = group.create_task(self._tick())
+            await self._connect_again_and_again()
             ticking.cancel()
+        if self._bug:
+            raise self._bug
+
+    def _broke(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """A callback of this loop raised: a bug. A rank that goes on with half of it done is worse than none."""
+        loop.default_exception_handler(context)
+        self._bug = context.get("exception") or RuntimeError(context["message"])
+        self._closing.set()
+        self._close_channel()
+
+    async def _connect_again_and_again(self) -> None:
+        pause_s = _RECONNECT_S[0]
+        while not self._closing.is_set():
+            try:
+                pause_s = await self._be_member() or min(pause_s * 2, _RECONNECT_S[1])
+            except (OSError, control.ControlGarbage) as error:
+                self._last_trouble = str(error) or type(error).__name__
+                pause_s = min(pause_s * 2, _RECONNECT_S[1])
+            if not self._closing.is_set():
+                await asyncio.sleep(pause_s)
 
     async def _be_member(self) -> float | None:
         """One connection, from its Hello to its end; the pause before the next, where it is known."""

@@ -195,18 +195,21 @@ class Cluster:
         """Listen, gather the ranks, and direct until cancelled."""
         server = await control.serve(self._config.host, self._config.port, self._attend, token=self._config.token)
         self.address = server.address
-        ticking = asyncio.create_task(self._tick())
         try:
-            await self._gather()
-            while True:
-                self._wake.clear()
-                if not await self._do_next():
-                    await self._wake.wait()
+            async with asyncio.TaskGroup() as group:  # one that breaks ends the other
+                group.create_task(self._tick())
+                group.create_task(self._direct())
         finally:
-            ticking.cancel()
             for member in [*self.members.values(), *self._arrivals.values()]:
                 member.channel.close()
             await server.close()
+
+    async def _direct(self) -> None:
+        await self._gather()
+        while True:
+            self._wake.clear()
+            if not await self._do_next():
+                await self._wake.wait()
 
     async def _do_next(self) -> bool:
         """Do the most urgent thing; False: there is none."""
@@ -323,7 +326,8 @@ class Cluster:
             await channel.deliver(lambda message: self._received(member, message))
         except control.ControlGarbage as error:
             why = ("garbage", f"it sent garbage: {error}")
-        self._lost(member, *why)
+        finally:
+            self._lost(member, *why)
 
     def _why_not(self, hello: m.Hello) -> str:
         """Why a rank can't be a member, whatever its generation; empty where it can."""

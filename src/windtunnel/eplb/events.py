@@ -13,7 +13,17 @@ from windtunnel import clock
 
 _KEPT = 10_000
 _WARNINGS = frozenset(
-    ("lost", "evicted", "refused", "rolled back", "can't restore", "restore failed", "rebalance refused", "waiting")
+    (
+        "lost",
+        "evicted",
+        "refused",
+        "rolled back",
+        "can't restore",
+        "restore failed",
+        "rebalance refused",
+        "waiting",
+        "coordinator broke",
+    )
 )
 """What an operator should know without asking; the rest is logged for who debugs."""
 _log = logging.getLogger("windtunnel.eplb")

@@ -419,8 +419,12 @@ class Rebalancer:
     def _run(self) -> None:
         try:
             asyncio.run(self._main())
+        except BaseExceptionGroup as group:
+            self._failure = group.exceptions[0]
         except BaseException as error:
             self._failure = error
+        if self._failure:
+            self.events.add("coordinator broke", error=type(self._failure).__name__, reason=str(self._failure))
         self._begun.set()
         for future in [f for f in self._futures if f.running() or f.set_running_or_notify_cancel()]:
             serving = self._cluster.committed.epoch if self._cluster.coordinator else 0

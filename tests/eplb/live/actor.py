@@ -157,6 +157,21 @@ def _obey_rank(
                     pipe.send(table.places(layer, expert))
             except ExpertLost as error:
                 pipe.send(f"ExpertLost {error.layer} {error.expert}")
+        case "inside":  # for the message of a test that fails
+            machine, mover = agent._machine, agent._mover
+            transaction = machine._transaction
+            pipe.send(
+                {
+                    "rank": agent.rank,
+                    "phase": machine.phase,
+                    "buffers": [(b.state.value, b.attempt) for b in machine.staging.buffers],
+                    "reads": transaction and {n: r.source for n, r in transaction.copying._reads.items()},
+                    "mover": [(n, r.task.rank, r.broken, str(r.read)) for n, r in mover._readings.items()],
+                    "abandoned": [(a.buffer, str(read)) for a, read in mover._abandoned],
+                    "tasks": agent._tasks.qsize(),
+                    "threads": [thread.name for thread in threading.enumerate()],
+                }
+            )
         case ("weights", stall_s, broken):
             weights.stall_s, weights.broken = stall_s, broken
             pipe.send(True)

@@ -138,7 +138,14 @@ class Fleet:
         except (EOFError, TimeoutError, OSError, AssertionError) as error:
             return f"the coordinator is gone: {error!r}"
         events = [(what, facts) for _, what, facts in state["events"][-40:]]
-        return f"epoch {state['epoch']}, live {state['live']}, events {events}"
+        inside = [self._inside(rank) for rank in state["live"]]
+        return f"{inside}; epoch {state['epoch']}, live {state['live']}, events {events}"
+
+    def _inside(self, rank: int) -> str:
+        try:
+            return str(self.ranks[rank].ask("inside", 2.0))
+        except (EOFError, TimeoutError, OSError) as error:
+            return f"rank {rank}: {error!r}"
 
     def heard_of(self, rank: int, what: str) -> bool:
         """Whether a rank has noted such an event."""
