@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, NamedTuple
 
 from windtunnel import clock
@@ -549,11 +549,11 @@ class Cluster:
             attempts = 0
             while True:
                 if self._dead_with_slots():
-                    return Result(False, "a rank died; it is evicted first", result.outcomes)
+                    return replace(result, committed=False, reason="a rank died; it is evicted first")
                 try:
                     outcome = await self._transact(step.target, step.copies)
                 except WindtunnelError as error:
-                    return Result(False, str(error), result.outcomes)
+                    return replace(result, committed=False, reason=str(error))
                 result.outcomes.append(outcome)
                 result.stages_ns += self._stage_ns
                 if outcome.committed:
@@ -563,7 +563,7 @@ class Cluster:
                 if decision.action != "retry":
                     for rank in decision.ranks if decision.action == "evict" else ():
                         self.evict(rank, "stubborn", outcome.reason)
-                    return Result(False, outcome.reason, result.outcomes)
+                    return replace(result, committed=False, reason=outcome.reason)
                 await asyncio.sleep(decision.after_s)
         return result
 
