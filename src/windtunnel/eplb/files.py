@@ -38,7 +38,7 @@ def read_load(path: Path) -> NDArray[Any]:
 
     Raises FileError and EplbInputError.
     """
-    arrays = _read(path, (_LOAD,), "Name the array when the file is written: np.savez(FILE, load=counts).")
+    arrays = _read(path, (_LOAD,), "Write it whole by np.savez(FILE, load=counts), which names the array too.")
     with _naming(path):
         return recorded(arrays[_LOAD])
 
