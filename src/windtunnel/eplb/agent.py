@@ -338,6 +338,8 @@ class RankAgent:
     async def _be_member(self) -> float | None:
         """One connection, from its Hello to its end; the pause before the next, where it is known."""
         while self._machine.committed is None and self.views.is_used():
+            if self._closing.is_set():
+                return None
             await asyncio.sleep(_WAIT_S)  # somebody still reads what an earlier life served
         channel = await control.connect(self._config.host, self._config.port, m.decode_from_coordinator)
         self._channel, self._is_welcome = channel, False
