@@ -711,6 +711,82 @@ class UnsupportedPlatform(WindtunnelError):
     platform: str
 
 
+# --- catalog ----------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class CatalogSourceError(WindtunnelError):
+    """A source of code cannot be read: a folder, repository, archive or package. Nothing was changed in the store."""
+
+    code = "WT-CATALOG-SOURCE"
+    family = "catalog"
+    exit_code = EXIT_USAGE
+    happened = "{source}: {problem}"
+    way_out = "{remedy}"
+
+    source: str
+    problem: str
+    remedy: str
+
+
+@dataclass(eq=False)
+class StoreMissing(WindtunnelError):
+    """There is no catalog where one is looked for."""
+
+    code = "WT-CATALOG-NO-STORE"
+    family = "catalog"
+    exit_code = EXIT_USAGE
+    happened = "no catalog at {path}"
+    way_out = "`windtunnel catalog index SOURCE` makes one; --store FILE names another."
+
+    path: str
+
+
+@dataclass(eq=False)
+class StoreUnusable(WindtunnelError):
+    """The catalog's file is corrupt, newer than this windtunnel, locked by another writer, or can't be written."""
+
+    code = "WT-CATALOG-STORE"
+    family = "catalog"
+    happened = "{path}: {problem}"
+    way_out = "{remedy}"
+
+    path: str
+    problem: str
+    remedy: str
+
+
+@dataclass(eq=False)
+class NotInCatalog(WindtunnelError):
+    """A project, a version of it, or a record is asked for by a name or id that the catalog does not have."""
+
+    code = "WT-CATALOG-UNKNOWN"
+    family = "catalog"
+    exit_code = EXIT_USAGE
+    happened = "the catalog at {path} has no {what} {name}{suggestion}"
+    way_out = "`windtunnel catalog list` shows its projects, `windtunnel catalog search WORDS` its records."
+
+    path: str
+    what: str
+    """`project`, `version`, `record`."""
+    name: str
+    suggestion: str = ""
+
+
+@dataclass(eq=False)
+class ExplainerError(WindtunnelError):
+    """The endpoint that was asked for explanations did not give one that can be read. The record keeps its own text."""
+
+    code = "WT-CATALOG-EXPLAINER"
+    family = "catalog"
+    happened = "{url}: {problem}"
+    way_out = "{remedy}"
+
+    url: str
+    problem: str
+    remedy: str
+
+
 def classes() -> list[type[WindtunnelError]]:
     """Every class that has a code, in the order of this file."""
     return [c for c in globals().values() if isinstance(c, type) and issubclass(c, WindtunnelError) and c.code]

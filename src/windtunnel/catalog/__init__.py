@@ -1,0 +1,1 @@
+"""Every error of a source tree, explained from the code and from nothing else."""
