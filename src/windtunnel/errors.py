@@ -787,6 +787,24 @@ class ExplainerError(WindtunnelError):
     remedy: str
 
 
+# --- engine -----------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class EngineConfigError(WindtunnelError):
+    """The reference engine cannot be made as it is asked for. Names the field."""
+
+    code = "WT-ENGINE-CONFIG"
+    family = "engine"
+    exit_code = EXIT_USAGE
+    happened = "{field}: {problem}"
+    way_out = "{remedy}"
+
+    field: str
+    problem: str
+    remedy: str
+
+
 def classes() -> list[type[WindtunnelError]]:
     """Every class that has a code, in the order of this file."""
     return [c for c in globals().values() if isinstance(c, type) and issubclass(c, WindtunnelError) and c.code]
