@@ -805,6 +805,46 @@ class EngineConfigError(WindtunnelError):
     remedy: str
 
 
+@dataclass(eq=False)
+class EngineRequestError(WindtunnelError):
+    """A request to the reference engine makes no sense. It answers with status 400 and OpenAI's error object."""
+
+    code = "WT-ENGINE-REQUEST"
+    family = "engine"
+    happened = "{field}: {problem}"
+    way_out = "{remedy}"
+
+    field: str
+    problem: str
+    remedy: str
+
+
+@dataclass(eq=False)
+class EngineFull(WindtunnelError):
+    """Too many requests wait already. The reference engine answers with status 503 and Retry-After."""
+
+    code = "WT-ENGINE-FULL"
+    family = "engine"
+    happened = "{waiting} requests wait already"
+    way_out = "Send fewer at once, or begin the engine with a greater --max-waiting."
+
+    waiting: int
+
+
+@dataclass(eq=False)
+class ExpertsUnavailable(WindtunnelError):
+    """Experts of the reference engine are served by no rank, and did not come back in time. The requests fail."""
+
+    code = "WT-ENGINE-EXPERTS"
+    family = "engine"
+    happened = "layer {layer}: no rank served experts {experts} for {waited_s:.1f} s"
+    way_out = "Too few ranks are left for all experts: restart one (--restart does it), or begin with more --ranks."
+
+    layer: int
+    experts: str
+    waited_s: float
+
+
 def classes() -> list[type[WindtunnelError]]:
     """Every class that has a code, in the order of this file."""
     return [c for c in globals().values() if isinstance(c, type) and issubclass(c, WindtunnelError) and c.code]

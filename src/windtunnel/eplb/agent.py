@@ -217,6 +217,10 @@ class RankAgent:
         """Memory that staging takes here: the bound."""
         return sum(buffer.nbytes for buffer in self._staging)
 
+    def fail_at(self, fault: FailAt | None) -> None:
+        """Fail at a transition from now on; None: at none. Raises EplbInputError where a rank has no such one."""
+        self._faults = Faults("rank", fault)
+
     def close(self) -> None:
         """Leave: the coordinator sees this rank go, and its experts live on elsewhere."""
         if threading.current_thread() in self._threads:

@@ -200,7 +200,9 @@ class Cluster:
                 group.create_task(self._tick())
                 group.create_task(self._direct())
         finally:
-            for member in [*self.members.values(), *self._arrivals.values()]:
+            leaving = [*self.members.values(), *self._arrivals.values()]
+            self.members.clear()  # we leave: none of them is lost
+            for member in leaving:
                 member.channel.close()
             await server.close()
 

@@ -12,15 +12,16 @@ from windtunnel.engine.moe.arithmetic import Integers
 from windtunnel.engine.moe.config import CONFIGS, ModelConfig
 from windtunnel.engine.moe.kv import KvCache, blocks_for
 from windtunnel.engine.moe.model import Model, Span, expert_output
+from windtunnel.engine.moe.tokenizer import forbidden_tokens, make_tokenizer
 from windtunnel.engine.moe.weights import dense_tensors, expert_tensors
 
 CONFIG = replace(CONFIGS["tiny"], num_layers=2, max_context=512)
-NEVER = np.arange(200, 256)
+NEVER = forbidden_tokens(make_tokenizer(CONFIG.vocabulary_size))
 
 
 def model_of(config: ModelConfig = CONFIG) -> Model:
     weights = {name: values.astype(np.float32) for name, values in dense_tensors(config).items()}
-    return Model(config, weights, NEVER)
+    return Model(config, weights, NEVER[NEVER < config.vocabulary_size])
 
 
 class LocalExperts:

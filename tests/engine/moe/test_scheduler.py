@@ -82,7 +82,7 @@ def test_a_generation_that_is_cancelled_frees_its_blocks_wherever_it_is() -> Non
     served.add(running)
     served.add(waiting)
     planned = served.plan()
-    assert [work.sequence for work in planned] == [running]
+    assert [work.generation for work in planned] == [running]
     served.cancel(waiting)
     served.cancel(running)
     served.cancel(running)

@@ -1,6 +1,6 @@
-"""Continuous batching: which tokens of which sequences go through the next step.
+"""Continuous batching: which tokens of which generations go through the next step.
 
-Running sequences go first, one token each; what room is left in the step is given to prompts, in chunks. A sequence
+Running generations go first, one token each; what room is left in the step is given to prompts, in chunks. A generation
 that finds no block free takes those of the one that came last, which waits again and is computed anew: its tokens stay.
 """
 
@@ -18,6 +18,7 @@ from windtunnel.engine.moe.kv import BLOCK_TOKENS, KvCache, blocks_for
 from windtunnel.engine.moe.model import Span
 from windtunnel.engine.moe.sampling import Sampling, choose, log_probabilities
 from windtunnel.engine.moe.tokenizer import END
+from windtunnel.errors import WindtunnelError
 
 TokenTexts = Sequence[str]
 
@@ -39,7 +40,9 @@ class Generation:
     prompt: list[int]
     sampling: Sampling
     on_token: Callable[[Chosen], None]
-    """Called for each token, in the engine's thread."""
+    """Called for each token; with the last one, `finish_reason` is there."""
+    on_failed: Callable[[WindtunnelError], None] = lambda error: None
+    """Called in place of further tokens where there will be none."""
     answer: list[int] = field(default_factory=list)
     blocks: list[int] = field(default_factory=list)
     num_computed: int = 0
@@ -47,7 +50,7 @@ class Generation:
     num_cached: int = 0
     """Tokens of the prompt that were found there."""
     finish_reason: str | None = None
-    """`stop`, `length`, or `abort`."""
+    """`stop`, `length`, `abort`, or `error`."""
     stop_reason: str | None = None
     _held: str = ""
     _rng: np.random.Generator = field(init=False)
@@ -114,9 +117,9 @@ def _overlap(text: str, stop: str) -> int:
 
 
 class Work(NamedTuple):
-    """A sequence's part of a step."""
+    """A generation's part of a step."""
 
-    sequence: Generation
+    generation: Generation
     span: Span
     is_last: bool
     """All its tokens are computed with it: a token can be chosen."""
@@ -135,27 +138,33 @@ class Scheduler:
         self._max_running = max_running
         self._max_step_tokens = max_step_tokens
 
-    def add(self, sequence: Generation) -> None:
-        """Let a sequence wait for its turn. Its prompt and answer must fit into the cache."""
-        self.waiting.append(sequence)
+    def add(self, generation: Generation) -> None:
+        """Let a generation wait for its turn. Its prompt and answer must fit into the cache."""
+        self.waiting.append(generation)
 
-    def cancel(self, sequence: Generation) -> None:
-        """Let a sequence go, wherever it is; nothing happens where it has ended."""
-        if sequence in self.running:
-            self.running.remove(sequence)
-            self._release(sequence)
-        elif sequence in self.waiting:
-            self.waiting.remove(sequence)
-        sequence.finish_reason = sequence.finish_reason or "abort"
+    def cancel(self, generation: Generation) -> None:
+        """Let a generation go, wherever it is; nothing happens where it has ended."""
+        if generation in self.running:
+            self.running.remove(generation)
+            self._release(generation)
+        elif generation in self.waiting:
+            self.waiting.remove(generation)
+        generation.finish_reason = generation.finish_reason or "abort"
+
+    def fail(self, generation: Generation, error: WindtunnelError) -> None:
+        """Let a generation go that can't be answered, and say so."""
+        self.cancel(generation)
+        generation.finish_reason = "error"
+        generation.on_failed(error)
 
     def plan(self) -> list[Work]:
         """The next step; empty: there is nothing to do."""
         room = self._max_step_tokens
         planned: list[Work] = []
-        for sequence in sorted(self.running, key=lambda s: s.num_tokens - s.num_computed > 1):  # stable: prompts last
+        for generation in sorted(self.running, key=lambda s: s.num_tokens - s.num_computed > 1):  # stable: prompts last
             if room <= 0:
                 break
-            if sequence in self.running and (work := self._work(sequence, room)) is not None:
+            if generation in self.running and (work := self._work(generation, room)) is not None:
                 planned.append(work)
                 room -= len(work.span.tokens)
         while room > 0 and self.waiting and len(self.running) < self._max_running:
@@ -165,69 +174,69 @@ class Scheduler:
             self.running.append(self.waiting.popleft())
             planned.append(work)
             room -= len(work.span.tokens)
-        return [work for work in planned if work.sequence in self.running]  # some were put back for others' sake
+        return [work for work in planned if work.generation in self.running]  # some were put back for others' sake
 
-    def _work(self, sequence: Generation, room: int) -> Work | None:
-        """A running sequence's next tokens; where blocks are missing, those who came last are put back."""
-        tokens = sequence.next_tokens(room)
-        missing = blocks_for(sequence.num_computed + len(tokens)) - len(sequence.blocks)
+    def _work(self, generation: Generation, room: int) -> Work | None:
+        """A running generation's next tokens; where blocks are missing, those who came last are put back."""
+        tokens = generation.next_tokens(room)
+        missing = blocks_for(generation.num_computed + len(tokens)) - len(generation.blocks)
         while missing > 0:
             taken = self.cache.take(missing)
             if taken is not None:
-                sequence.blocks += taken
+                generation.blocks += taken
                 break
             last = self.running[-1]
             self._preempt(last)
-            if last is sequence:
+            if last is generation:
                 return None
-        return self._work_of(sequence, tokens)
+        return self._work_of(generation, tokens)
 
-    def _admit(self, sequence: Generation, room: int) -> Work | None:
-        sequence.blocks = self.cache.take_known(sequence.prompt + sequence.answer)
-        sequence.num_computed = len(sequence.blocks) * BLOCK_TOKENS
-        tokens = sequence.next_tokens(room)
-        taken = self.cache.take(blocks_for(sequence.num_computed + len(tokens)) - len(sequence.blocks))
+    def _admit(self, generation: Generation, room: int) -> Work | None:
+        generation.blocks = self.cache.take_known(generation.prompt + generation.answer)
+        generation.num_computed = len(generation.blocks) * BLOCK_TOKENS
+        tokens = generation.next_tokens(room)
+        taken = self.cache.take(blocks_for(generation.num_computed + len(tokens)) - len(generation.blocks))
         if taken is None:
-            self._release(sequence)
+            self._release(generation)
             return None
-        sequence.num_cached = sequence.num_computed
-        sequence.blocks += taken
-        return self._work_of(sequence, tokens)
+        generation.num_cached = generation.num_computed
+        generation.blocks += taken
+        return self._work_of(generation, tokens)
 
-    def _work_of(self, sequence: Generation, tokens: list[int]) -> Work:
-        span = Span(tokens, sequence.num_computed, sequence.blocks)
-        return Work(sequence, span, sequence.num_computed + len(tokens) == sequence.num_tokens)
+    def _work_of(self, generation: Generation, tokens: list[int]) -> Work:
+        span = Span(tokens, generation.num_computed, generation.blocks)
+        return Work(generation, span, generation.num_computed + len(tokens) == generation.num_tokens)
 
-    def _preempt(self, sequence: Generation) -> None:
-        self.running.remove(sequence)
-        self._release(sequence)
-        self.waiting.appendleft(sequence)
+    def _preempt(self, generation: Generation) -> None:
+        self.running.remove(generation)
+        self._release(generation)
+        self.waiting.appendleft(generation)
         self.num_preempted += 1
 
-    def _release(self, sequence: Generation) -> None:
-        self.cache.give_back(sequence.blocks)
-        sequence.blocks, sequence.num_computed = [], 0
+    def _release(self, generation: Generation) -> None:
+        self.cache.give_back(generation.blocks)
+        generation.blocks, generation.num_computed = [], 0
 
     def finish_step(self, planned: Sequence[Work], logits: NDArray[np.float32]) -> list[Generation]:
-        """Take the step's logits [work, vocabulary]: choose tokens; the sequences that ended with theirs."""
+        """Take the step's logits [work, vocabulary]: choose tokens; the generations that ended with theirs."""
         ended: list[Generation] = []
         for work, row in zip(planned, logits, strict=True):
-            sequence = work.sequence
-            sequence.num_computed += len(work.span.tokens)
+            generation = work.generation
+            generation.num_computed += len(work.span.tokens)
             if work.is_last:
-                sequence.take_token(row, self.texts)
-            self._remember(sequence, work.span)
-            if sequence.finish_reason is not None:
-                self.running.remove(sequence)
-                self._release(sequence)
-                ended.append(sequence)
+                generation.take_token(row, self.texts)
+            self._remember(generation, work.span)
+            if generation.finish_reason is not None:
+                self.running.remove(generation)
+                self._release(generation)
+                ended.append(generation)
         return ended
 
-    def _remember(self, sequence: Generation, span: Span) -> None:
+    def _remember(self, generation: Generation, span: Span) -> None:
         """Make the blocks known that were filled by the span."""
-        first, end = span.start // BLOCK_TOKENS, sequence.num_computed // BLOCK_TOKENS
+        first, end = span.start // BLOCK_TOKENS, generation.num_computed // BLOCK_TOKENS
         if end > first:
-            tokens = sequence.prompt + sequence.answer
+            tokens = generation.prompt + generation.answer
             for index in range(first, end):
                 piece = tokens[index * BLOCK_TOKENS : (index + 1) * BLOCK_TOKENS]
-                self.cache.remember(sequence.blocks, index, piece)
+                self.cache.remember(generation.blocks, index, piece)

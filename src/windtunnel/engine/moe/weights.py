@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from windtunnel.engine.moe.arithmetic import MOST_WEIGHT
 from windtunnel.engine.moe.config import ModelConfig
+from windtunnel.engine.moe.tokenizer import write_tokenizer
 
 FORMAT = 1
 """Of the files and of how weights are made. Another one is another folder."""
@@ -89,6 +90,7 @@ def write_model(config: ModelConfig, folder: Path) -> Path:
         for expert in range(config.num_experts):
             experts |= expert_tensors(config, layer, expert)
         save_file(experts, making / f"experts-{layer}.safetensors")
+    write_tokenizer(config.vocabulary_size, making)
     (making / "config.json").write_bytes(msgspec.json.format(sizes, indent=2))
     try:
         os.rename(making, place)
