@@ -50,3 +50,8 @@ def literals_of(parts: Iterable[Part]) -> tuple[str, ...]:
 def num_literal_characters(parts: Iterable[Part]) -> int:
     """Letters and digits of its literals: how specific it is. `{}: {}` has 0."""
     return sum(character.isalnum() for literal in literals_of(parts) for character in literal)
+
+
+def says_something(parts: Iterable[Part] | None) -> bool:
+    """Whether there is a literal that is more than white space."""
+    return parts is not None and any(literal.strip() for literal in literals_of(parts))

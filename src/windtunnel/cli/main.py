@@ -40,8 +40,20 @@ class Command(NamedTuple):
 
 COMMANDS: dict[str, Command] = {
     "bench serve": Command("benchmark an endpoint under load", "windtunnel.cli.bench_serve"),
+    "catalog check": Command("find errors without a message, and other faults", "windtunnel.cli.catalog_check"),
+    "catalog diff": Command("what errors two versions differ in", "windtunnel.cli.catalog_diff"),
+    "catalog export": Command("write a project's records to files", "windtunnel.cli.catalog_export"),
+    "catalog index": Command("read the errors of a source tree", "windtunnel.cli.catalog_index"),
+    "catalog list": Command("list the projects of the catalog", "windtunnel.cli.catalog_list"),
+    "catalog remove": Command("remove a project", "windtunnel.cli.catalog_remove"),
+    "catalog search": Command("search records by words", "windtunnel.cli.catalog_search"),
+    "catalog serve": Command("show the catalog in a browser", "windtunnel.cli.catalog_serve"),
+    "catalog show": Command("show a record", "windtunnel.cli.catalog_show"),
+    "catalog verify": Command("check explanations against the code", "windtunnel.cli.catalog_verify"),
+    "catalog watch": Command("follow a log and name its errors", "windtunnel.cli.catalog_watch"),
     "eplb plan": Command("plan where experts should live, for a recorded load", "windtunnel.cli.eplb_plan"),
     "eplb replay": Command("put a recorded load through policies, side by side", "windtunnel.cli.eplb_replay"),
+    "explain": Command("what an error means: a line, a log, a traceback", "windtunnel.cli.explain"),
     "runs list": Command("list the runs that are kept", "windtunnel.cli.runs", "run_list"),
     "runs show": Command("show a run", "windtunnel.cli.runs", "run_show"),
     "runs recover": Command("report a run that was cut off", "windtunnel.cli.runs", "run_recover"),
@@ -114,6 +126,8 @@ def _run(arguments: list[str]) -> int:
         if argument.startswith("-"):
             break
         words.append(argument)
+    if words[:1] and words[0] in COMMANDS:  # what follows is its argument
+        words = words[:1]
     rest = arguments[len(words) :]
     name = " ".join(words)
     if command := COMMANDS.get(name):
@@ -145,7 +159,7 @@ def _show_help(name: str) -> None:
     title = f"windtunnel {name}".strip()
     lines = ["A wind tunnel for LLM serving: load it, measure it, read what happened.", ""] if not name else []
     lines += [f"usage: {title} COMMAND [flags]", "", "commands"]
-    lines += [f"  {known:14}{c.summary}" for known, c in COMMANDS.items() if known.startswith(name)]
+    lines += [f"  {known:16}{c.summary}" for known, c in COMMANDS.items() if known.startswith(name)]
     lines += ["", f"`{title} COMMAND --help` shows the flags of one."]
     if not name:
         lines += ["`windtunnel --version` shows the version.", "", _EXIT_CODES]

@@ -39,12 +39,13 @@ class Positional(NamedTuple):
 
     name: str
     nargs: str
+    """`?`: it may be left out; `+`: one or more; empty: exactly one."""
     help: str
 
     @property
     def usage(self) -> str:
         """As it stands in the usage line."""
-        return {"?": f"[{self.name}]", "+": f"{self.name} …"}[self.nargs]
+        return {"?": f"[{self.name}]", "+": f"{self.name} …", "": self.name}[self.nargs]
 
 
 class CommandParser(argparse.ArgumentParser):
@@ -191,7 +192,11 @@ def _add(container: argparse._ActionsContainer, flag: Flag) -> None:
 def _add_positional(parser: argparse.ArgumentParser, positional: Positional | None) -> None:
     if positional:
         parser.add_argument(
-            positional.name.lower(), metavar=positional.name, nargs=positional.nargs, help=positional.help, default=None
+            positional.name.lower(),
+            metavar=positional.name,
+            nargs=positional.nargs or None,
+            help=positional.help,
+            default=None,
         )
 
 

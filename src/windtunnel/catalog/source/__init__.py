@@ -2,36 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+
+from windtunnel.catalog.source.archive import ArchiveSource
+from windtunnel.catalog.source.folder import FolderSource
+from windtunnel.catalog.source.git import CommitSource
+from windtunnel.catalog.source.model import Source, SourceFile
+from windtunnel.catalog.source.package import PackageSource
+from windtunnel.errors import CatalogSourceError
+
+__all__ = ["Source", "SourceFile", "open_source"]
+
+_SPELLINGS = "a folder, REPOSITORY@REF, a wheel, an sdist or another archive, or pip:NAME"
 
 
-@dataclass(frozen=True)
-class SourceFile:
-    """A file of a source that is in a language that is read."""
+def open_source(spec: str, *, python: str | None = None) -> Source:
+    """The tree of code that `spec` names. Raises CatalogSourceError.
 
-    path: str
-    """Within the source, with `/`."""
-    num_bytes: int
-    stamp: str
-    """Changes when the content may have changed: a blob id, a checksum, or size and time of the last change."""
-
-
-class Source(Protocol):
-    """A tree of code that can be read as often as one likes. Errors are CatalogSourceError."""
-
-    name: str
-    """A repository's, package's or folder's name: the project's default name."""
-    version: str
-    """A package's version, a tag or commit, or `working tree`."""
-    commit: str | None
-
-    def files(self) -> Iterator[SourceFile]:
-        """Every file in a language that is read, in the order of their paths."""
-
-    def read(self, path: str) -> bytes:
-        """The content of a file."""
-
-    def permalink(self, path: str, start: int, end: int) -> str | None:
-        """An address of the lines, pinned to the commit or version; None where there is none."""
+    `spec` is a folder; a git repository at a commit or tag (`PATH@REF`); a wheel, sdist, zip or npm file; `pip:NAME`,
+    a package that the interpreter `python` (None: this one) has installed.
+    """
+    if spec.startswith("pip:"):
+        return PackageSource(spec.removeprefix("pip:"), python)
+    path = Path(spec).expanduser()
+    if not spec:
+        raise CatalogSourceError("SOURCE", "it is empty", f"Name {_SPELLINGS}.")
+    if path.is_dir():
+        return FolderSource(path)
+    if path.is_file():
+        return ArchiveSource(path)
+    repository, at, ref = spec.rpartition("@")
+    if at and Path(repository).expanduser().is_dir():
+        return CommitSource(Path(repository).expanduser(), ref)
+    raise CatalogSourceError(spec, "there is no such folder or file", f"Name {_SPELLINGS}.")

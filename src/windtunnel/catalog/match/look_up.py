@@ -1,0 +1,271 @@
+"""Text → explanation: read what was seen, find the records that it may be, and say how sure that is.
+
+Order: a frame's file and function; the message's exact template; what is left of it when envelopes are taken off; the
+words that it shares with a template; last, a search, which is a hint and no answer.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from windtunnel.catalog.match.answer import SCHEMA, Answer, Explanation, Match, SeenAt, SeenError, Value
+from windtunnel.catalog.match.judge import FOUND, Candidate, at_place, by_text
+from windtunnel.catalog.match.outside import to_index, why_not
+from windtunnel.catalog.match.places import file_name, is_inner, last_name
+from windtunnel.catalog.match.reading import read
+from windtunnel.catalog.match.seen import Event, Frame, Seen
+from windtunnel.catalog.match.words import words_of
+from windtunnel.errors import NotInCatalog
+
+if TYPE_CHECKING:
+    from windtunnel.catalog.record import Claim, Record
+    from windtunnel.catalog.store import Hit, Matchable, Store
+
+LIMIT = 5
+_OURS = "windtunnel"
+_CODE = re.compile(r"\bWT-[A-Z]+(?:-[A-Z]+)*\b")
+_ID = re.compile(r"[0-9a-f]{6,16}")
+_MOST_WORDS = 400
+_LEAST_ALONE = 25
+"""Letters and digits of a message that may be another function's than the traceback says."""
+_MOST_SHOWN_CHARACTERS = 500
+_IN_A_LOG = 0.45
+"""A line among others that no logger marks as an error has to be so sure."""
+
+
+class Explained(NamedTuple):
+    """An error that was seen, and what it may be."""
+
+    seen: Seen
+    candidates: tuple[Candidate, ...]
+    is_interpreters: bool = False
+    """Its innermost frame is a function of an indexed project, but nothing that raises there is this error."""
+
+    @property
+    def identity(self) -> tuple[str, ...]:
+        """Of equal errors the same, whatever their values."""
+        if self.candidates:
+            return (self.candidates[0].matchable.id,)
+        if self.seen.frames:
+            frame = self.seen.frames[-1]
+            return (self.seen.type, frame.path, frame.function, str(frame.line))
+        return (self.seen.type, re.sub(r"\d+", "0", self.seen.message[:200]))
+
+    @property
+    def answer(self) -> Answer:
+        """Found needs a place."""
+        if not self.candidates:
+            return "not in this catalog"
+        best = self.candidates[0]
+        return "found" if best.confidence >= FOUND and best.kind.startswith("place") else "possible"
+
+
+def explain(text: str, store: Store, *, project: str | None = None, limit: int = LIMIT) -> Explanation:
+    """What a line, traceback, log, body, error code or record id is; at most `limit` records for each error."""
+    direct = _by_name(text.strip(), store, project)
+    events = [direct] if direct else explained(read(text), store, project)
+    return explanation(events, store, text, project=project, limit=limit)
+
+
+def explained(events: Iterable[Event], store: Store, project: str | None = None) -> list[tuple[Explained, ...]]:
+    """Each event's errors with their candidates. Of several lines, those that say nothing are left out."""
+    chains = [tuple(resolve(seen, store, project) for seen in event) for event in events]
+    if len(chains) == 1:
+        return chains
+    kept = [chain for chain in chains if is_worth_telling(chain)]
+    return kept or chains[:1]
+
+
+def is_worth_telling(chain: tuple[Explained, ...]) -> bool:
+    """Whether a line among others is an error: a logger says so, it names a type, or a record fits it well."""
+    root = chain[0]
+    if root.seen.has_trace or len(chain) > 1:
+        return True
+    best = root.candidates[0] if root.candidates else None
+    if best is not None and best.kind in ("whole message, type", "logger's place, message"):
+        return True
+    if root.seen.is_grave or _is_named_error(root.seen):
+        return True
+    return best is not None and best.confidence >= _IN_A_LOG and best.kind != "cut message" and not root.seen.is_benign
+
+
+def _is_named_error(seen: Seen) -> bool:
+    return seen.type.endswith(("Error", "Exception")) and seen.message != ""
+
+
+def resolve(seen: Seen, store: Store, project: str | None = None) -> Explained:
+    """The records that an error may be, the best first."""
+    frame = seen.frames[-1] if seen.frames else None
+    if frame is None:
+        return Explained(seen, tuple(by_text(seen, _with_words(seen, store, project))))
+    near = _at_frame(frame, store, project)
+    candidates = at_place(seen, frame, near)
+    if candidates:
+        return Explained(seen, tuple(candidates))
+    is_ours = any(_is_at(matchable, frame) for matchable in near)
+    if is_ours and seen.language == "python":
+        return Explained(seen, (), is_interpreters=True)
+    elsewhere = [c for c in by_text(seen, _with_words(seen, store, project)) if _may_be_elsewhere(c, seen)]
+    return Explained(seen, tuple(c._replace(confidence=c.confidence * 0.6) for c in elsewhere))
+
+
+def _at_frame(frame: Frame, store: Store, project: str | None) -> list[Matchable]:
+    if is_inner(frame.function):
+        return []
+    found = store.by_place(file_name(frame.path), last_name(frame.function))
+    return [matchable for matchable in found if project in (None, matchable.project)]
+
+
+def _is_at(matchable: Matchable, frame: Frame) -> bool:
+    from windtunnel.catalog.match.places import same_path
+
+    return any(same_path(frame.path, path) >= 0.9 for path, *_ in matchable.places)
+
+
+def _may_be_elsewhere(candidate: Candidate, seen: Seen) -> bool:
+    """A traceback names another place than the record's: it moved, or native code below the frame raised it."""
+    if candidate.kind == "whole message":
+        return candidate.matchable.language != seen.language and candidate.order[3] >= _LEAST_ALONE
+    return candidate.kind == "whole message, type" and candidate.order[3] >= _LEAST_ALONE
+
+
+def _with_words(seen: Seen, store: Store, project: str | None) -> list[Matchable]:
+    words = set(words_of(f"{seen.type} {seen.message[:20_000]}")[:_MOST_WORDS])
+    return [matchable for matchable in store.by_words(words) if project in (None, matchable.project)]
+
+
+def _by_name(text: str, store: Store, project: str | None) -> tuple[Explained, ...] | None:
+    """A record's id, or a code of windtunnel's own errors."""
+    if _ID.fullmatch(text):
+        try:
+            record = store.record(text)
+        except NotInCatalog:
+            return None
+        return (_certain(record, f"{text} is its id"),)
+    if (match := _CODE.search(text)) and project in (None, _OURS):
+        from windtunnel.errors import classes
+
+        type_ = next((c.__name__ for c in classes() if c.code == match[0]), None)
+        found = (
+            [r for hit in store.search(type_, project=_OURS) if (r := store.record(hit.id)).type == type_]
+            if type_
+            else []
+        )
+        if found:
+            return tuple(_certain(record, f"{match[0]} is the code of {type_}") for record in found[:1])
+    return None
+
+
+def _certain(record: Record, why: str) -> Explained:
+    from windtunnel.catalog.store import Matchable
+
+    places = tuple((site.path, site.start, site.end, site.function) for site in record.sites)
+    matchable = Matchable(
+        id=record.id, project=record.project, language=record.language, kind=record.kind, type=record.type,
+        template=record.template, message_source=record.message_source, renders=record.renders, places=places,
+    )  # fmt: skip
+    seen = Seen(record.type, record.text)
+    return Explained(seen, (Candidate(matchable, "place, whole message", 1.0, (why,)),))
+
+
+def explanation(
+    chains: Sequence[tuple[Explained, ...]], store: Store, text: str, *, project: str | None = None, limit: int = LIMIT,
+    counts: dict[int, int] | None = None,
+) -> Explanation:  # fmt: skip
+    """Put together what was found: each distinct error once, roots first."""
+    errors: list[tuple[Explained, int, int]] = []  # with count and last line
+    known: dict[tuple[str, ...], int] = {}
+    for position, chain in enumerate(chains):
+        times = (counts or {}).get(position, 1)
+        for item in chain:
+            key = item.identity
+            if key in known:
+                first, count, last = errors[known[key]]
+                errors[known[key]] = (first, count + times, max(last, item.seen.last_line))
+            else:
+                known[key] = len(errors)
+                errors.append((item, times, item.seen.last_line))
+    records, answer = _records(errors, store, limit), _answer(errors)
+    similar: tuple[Match, ...] = ()
+    if not records:
+        similar = _similar(errors, text, store, project)
+    frames = [frame for item, *_ in errors for frame in reversed(item.seen.frames)]
+    projects = store.projects()
+    missing = [item for item, *_ in errors if not item.candidates]
+    return Explanation(
+        SCHEMA, bool(records), answer, tuple(records), tuple(_error(*entry) for entry in errors),
+        tuple(f"{p.name} {p.version}" for p in projects),
+        to_index(frames, {p.name for p in projects}) if missing else (), similar,
+    )  # fmt: skip
+
+
+def _answer(errors: list[tuple[Explained, int, int]]) -> Answer:
+    answers = {item.answer for item, *_ in errors}
+    return "found" if "found" in answers else "possible" if "possible" in answers else "not in this catalog"
+
+
+def _records(errors: list[tuple[Explained, int, int]], store: Store, limit: int) -> list[Match]:
+    """The best candidate of each error, roots first, then the others; each record once."""
+    wanted = [(index, item.candidates[0]) for index, (item, *_) in enumerate(errors) if item.candidates]
+    others = [(index, c) for index, (item, *_) in enumerate(errors) for c in item.candidates[1:limit]]
+    wanted += sorted(others, key=lambda pair: -pair[1].confidence)
+    shown: set[str] = set()
+    records = []
+    for index, candidate in wanted:
+        if candidate.matchable.id in shown:
+            continue
+        shown.add(candidate.matchable.id)
+        records.append(_match(candidate, index, store.record(candidate.matchable.id)))
+    return records
+
+
+def _match(candidate: Candidate, error: int, record: Record) -> Match:
+    here = candidate.matchable.places[candidate.place] if candidate.place is not None else None
+    sites = [
+        SeenAt(s.path, s.start, s.end, s.function, s.permalink, (s.path, s.start, s.end, s.function) == here)
+        for s in record.sites
+    ]
+    prose = record.prose
+    return Match(
+        record.id, record.project, record.provenance.version, record.language, record.kind, record.type, record.text,
+        round(candidate.confidence, 3), candidate.evidence, error,
+        tuple(Value(expression, value[:_MOST_SHOWN_CHARACTERS]) for expression, value in candidate.values),
+        tuple(sorted(sites, key=lambda site: not site.is_here)), record.severity,
+        _texts(prose.meaning), _texts(prose.trigger), _texts(prose.situations), _texts(prose.solutions),
+    )  # fmt: skip
+
+
+def _texts(claims: Sequence[Claim]) -> tuple[str, ...]:
+    return tuple(claim.text if claim.code is None else f"{claim.text}\n{claim.code}" for claim in claims)
+
+
+def _error(item: Explained, count: int, last_line: int) -> SeenError:
+    seen = item.seen
+    frame = seen.frames[-1] if seen.frames else None
+    raised_in = ""
+    if frame is not None:
+        line = f":{frame.line}" if frame.line else ""
+        raised_in = f"{frame.path}{line}" + (f", in {frame.function}" if frame.function else "")
+    return SeenError(
+        seen.type, seen.message[:_MOST_SHOWN_CHARACTERS], item.answer, count, seen.first_line, last_line, seen.how,
+        raised_in, "" if item.candidates else why_not(seen, item.is_interpreters),
+        tuple(candidate.matchable.id for candidate in item.candidates[:LIMIT]),
+    )  # fmt: skip
+
+
+def _similar(
+    errors: list[tuple[Explained, int, int]], text: str, store: Store, project: str | None
+) -> tuple[Match, ...]:
+    """What a search finds: no answer, but perhaps a hint. Not for tracebacks, which say where it was raised."""
+    if any(item.seen.frames for item, *_ in errors):
+        return ()
+    words = " ".join(words_of(text[:2_000])[:40])
+    hits: list[Hit] = store.search(words, project=project, limit=3) if words else []
+    found = []
+    for hit in hits:
+        item = _certain(store.record(hit.id), "a search for the text's words finds it")
+        candidate = item.candidates[0]._replace(confidence=0.1)
+        found.append(_match(candidate, 0, store.record(hit.id)))
+    return tuple(found)
