@@ -18,7 +18,7 @@ import msgspec
 
 import windtunnel
 from windtunnel.catalog.facts import ClassFacts, Comment, FileFacts, RaiseFacts
-from windtunnel.catalog.flow import Caught, Flow, Place, Ways
+from windtunnel.catalog.flow import Call, Caught, Flow, Place, Ways
 from windtunnel.catalog.record import (
     NOT_ANALYSED,
     Caller,
@@ -36,6 +36,7 @@ from windtunnel.catalog.record import (
     Site,
     record_id,
 )
+from windtunnel.catalog.rust_flow import propagations_of
 from windtunnel.catalog.template import Hole, Part, identity_of, literals_of, merged, num_literal_characters, text_of
 
 Permalink = Callable[[str, int, int], str | None]
@@ -126,6 +127,7 @@ class Assembly:
         self._in_function: dict[Place, dict[str, None]] = defaultdict(dict)
         self._gather()
         self._follow()
+        self._link_propagations()
         self._link_tests()
         self._link_neighbours()
         for draft in self.drafts.values():
@@ -160,6 +162,8 @@ class Assembly:
     def _class_of(self, file: int, name: str) -> tuple[int, ClassFacts] | None:
         """The class of a type, as the file writes it: its own, an imported one, or the only one of that name."""
         simple = name.rpartition(".")[2]
+        if "::" in simple:
+            simple = "::".join(simple.split("::")[-2:])
         known = self._classes.get(self.files[file].language, {}).get(simple, ())
         for index, facts in known:
             if index == file:
@@ -215,7 +219,38 @@ class Assembly:
                     draft.wrapped_by.setdefault(other, how)
                     self.drafts[other].wraps.setdefault(draft.id, "wraps" if how == "wrapped by" else "logs")
 
-    # --- tests and neighbours -------------------------------------------------------------------------------------
+    # --- conversions, tests and neighbours -------------------------------------------------------------------------
+
+    def _link_propagations(self) -> None:
+        """Variants that `?` makes: a record of their own where nothing else makes them."""
+        found = propagations_of(self.files)
+        for index, facts in enumerate(self.files):
+            for each in facts.classes if facts.language == "rust" and not facts.is_test else ():
+                places = found.get(each.name, [])
+                if each.cause is None or not each.cause.how.startswith("#[from]") or not places:
+                    continue
+                template = each.template or (each.name,)
+                key = record_id(self.project, facts.language, each.name, template)
+                draft = self.drafts.get(key)
+                if draft is None:
+                    draft = self.drafts[key] = Draft(key, each.name, template, facts.language, "message")
+                    draft.spots.append(Spot(index, _of_variant(each), (index, each)))
+                    draft.ways.append(self._ways_of_propagations(places))
+                draft.propagations += places
+
+    def _ways_of_propagations(self, places: Sequence[Propagation]) -> Ways:
+        """The ways out of all functions that convert."""
+        paths = {facts.path: index for index, facts in enumerate(self.files)}
+        calls, ends, caught, complete = list[Call](), list[tuple[Place, ...]](), list[Caught](), True
+        for place in places:
+            file = paths[place.path]
+            function = self.flow.enclosing(file, place.line)
+            ways = self.flow.ways(function, place.line, "std::io::Error")
+            calls += ways.calls
+            ends += ways.ends
+            caught += ways.caught
+            complete = complete and ways.is_complete
+        return Ways(tuple(dict.fromkeys(calls)), tuple(dict.fromkeys(ends)), tuple(dict.fromkeys(caught)), complete)
 
     def _link_tests(self) -> None:
         by_type: dict[str, list[Draft]] = defaultdict(list)
@@ -311,6 +346,8 @@ class Assembly:
             wrapped_by=self._links(draft.wrapped_by),
             related=self._links(draft.related),
         )
+        for each in draft.propagations:
+            quotes.add(each.path, (Line(each.line, each.expression),))
         record = describe(record, [self._told(ways) for ways in draft.ways], quotes)
         return msgspec.structs.replace(record, quotes=quotes.beyond(sites))
 
@@ -426,6 +463,22 @@ class Quotes:
             if kept:
                 found.append(Quote(path, kept))
         return tuple(found)
+
+
+def _of_variant(variant: ClassFacts) -> RaiseFacts:
+    """A variant that is only converted to has its own declaration for a site."""
+    words = " ".join(line.text.strip() for line in variant.excerpt)
+    return RaiseFacts(
+        "variant",
+        variant.start,
+        variant.end,
+        -1,
+        variant.name,
+        variant.template,
+        words,
+        variant.excerpt,
+        cause=variant.cause,
+    )
 
 
 def _classes_by_name(files: Sequence[FileFacts]) -> dict[Language, dict[str, list[tuple[int, ClassFacts]]]]:

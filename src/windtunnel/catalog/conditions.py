@@ -192,6 +192,8 @@ def _operators_in(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _atom(text: str, holds: bool) -> Atom:
+    if bound := re.match(r"let\s+(.+?)\s+=\s+(.+)$", text, re.DOTALL):  # Rust's
+        return Atom(bound[2], "matches" if holds else "does not match", bound[1])
     if text.startswith("lambda") or len(_split(text, ("if", "else"))) > 1 or len(_split(text, ("?",))) > 1:
         return Atom(text, "holds" if holds else "does not hold")
     operators = list(_operators_in(text))

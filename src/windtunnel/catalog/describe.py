@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from windtunnel.catalog.conditions import Several, all_hold, code, literal_items, read
+from windtunnel.catalog.conditions import Atom, Several, all_hold, code, literal_items, read
 from windtunnel.catalog.record import (
     NOT_ANALYSED,
     Citation,
@@ -22,6 +22,7 @@ from windtunnel.catalog.record import (
     Handler,
     NotAnalysed,
     Origin,
+    Propagation,
     Prose,
     Record,
     Severity,
@@ -105,7 +106,8 @@ def _meaning(record: Record) -> Iterator[Claim]:
             yield _claim(text, [_of_doc(docs[of])], "doc comment")
     if raises := _raises_section(docs.get("function"), record.type):
         yield _claim(raises, [_of_doc(docs["function"])], "doc comment")
-    yield _claim(_statement_words(record, site), [_at(site)])
+    if record.kind != "variant":
+        yield _claim(_statement_words(record, site), [_at(site)])
     if site.cause is not None and (caught := _cause_words(record, site)):
         yield caught
     if "function" in docs and (text := _first_sentence(docs["function"])):
@@ -178,6 +180,8 @@ def _quoted(text: str) -> str:
 def _cause_words(record: Record, site: Site) -> Claim | None:
     assert site.cause is not None
     types = " or ".join(code(type_) for type_ in site.cause.types)
+    if not types:
+        return None
     cited = [Citation(site.path, site.cause.line, site.cause.line), _at(site)]
     if site.cause.how == "during handling":
         if record.kind in ("log", "fatal log"):
@@ -192,6 +196,9 @@ def _cause_words(record: Record, site: Site) -> Claim | None:
 
 
 def _trigger(record: Record) -> Iterator[Claim]:
+    if record.kind == "variant":
+        yield from _conversions(record)
+        return
     for site in record.sites[:_MOST_SITES_TOLD]:
         yield _claim(_trigger_words(record, site), [_at(site), *(_of_guard(site, g) for g in _told_guards(site))])
     rest = record.sites[_MOST_SITES_TOLD:]
@@ -199,6 +206,22 @@ def _trigger(record: Record) -> Iterator[Claim]:
         places = sorted({site.path for site in rest})
         named = ", ".join(code(path) for path in places[:4]) + (" and others" if len(places) > 4 else "")
         yield _claim(f"{len(rest)} more places raise it, in {named}.", [_at(site) for site in rest])
+
+
+def _conversions(record: Record) -> Iterator[Claim]:
+    """The `?` that make a variant, function by function."""
+    by_function: dict[tuple[str, str], list[Propagation]] = {}
+    for site in record.sites:
+        for each in site.propagations:
+            by_function.setdefault((each.path, each.function), []).append(each)
+    for (_, function), places in by_function.items():
+        operations = list(dict.fromkeys(code(each.expression) for each in places))
+        cited = [Citation(each.path, each.line, each.line) for each in places]
+        yield _claim(f"Made by `?` in {code(function)} when {_any_of(operations)} fails.", cited)
+
+
+def _any_of(words: Sequence[str]) -> str:
+    return words[0] if len(words) == 1 else f"{', '.join(words[:-1])} or {words[-1]}"
 
 
 def _told_guards(site: Site) -> tuple[Guard, ...]:
@@ -246,9 +269,11 @@ def _count(number: int, noun: str) -> str:
 
 def _conditions(guards: Iterable[Guard]) -> list[str]:
     conditions = [
-        read(re.sub(r"^while\s+", "", guard.condition) if guard.kind == "while" else guard.condition, guard.holds)
+        Atom(guard.condition, "fails" if guard.kind == "failed" else "gives None")
+        if guard.kind in ("failed", "none")
+        else read(re.sub(r"^while\s+", "", guard.condition) if guard.kind == "while" else guard.condition, guard.holds)
         for guard in guards
-        if guard.kind in ("if", "elif", "early exit", "assert", "case", "while", "ternary", "else")
+        if guard.kind in ("if", "elif", "early exit", "assert", "case", "while", "ternary", "else", "failed", "none")
         and guard.condition not in ("while True", "while true", "while (true)", "true", "True")
     ]
     return all_hold(conditions)
@@ -373,7 +398,7 @@ def _raw_solutions(record: Record) -> Iterator[Claim]:
         deciding = [
             g for g in site.guards if g.kind in ("if", "elif", "early exit", "assert", "case", "ternary", "else")
         ]
-        if deciding and record.kind not in ("log", "fatal log"):
+        if deciding and record.kind not in ("log", "fatal log", "variant"):
             yield _of_guard_turned(site, deciding)
 
 

@@ -131,7 +131,7 @@ class Flow:
     def is_subclass(self, name: str, base: str) -> bool:
         """Whether `name` is `base` or below it, as far as the tree and the built-in exceptions tell."""
         name, base = (re.sub(r"^.*(?:\.|::)", "", text) if "::" not in text else text for text in (name, base))
-        if name == base or base in ("BaseException", "anything"):
+        if name == base or base in ("BaseException", "anything") or name.startswith(f"{base}::"):
             return True
         above = _reached(name, self._bases)
         if base in above:

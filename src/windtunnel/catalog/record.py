@@ -92,7 +92,8 @@ class Guard(msgspec.Struct, frozen=True):
     holds: bool
     """False: it must not hold: an else branch, or an early exit that was not taken."""
     kind: str
-    """`if`, `while`, `for`, `except`, `case`, `early exit`, `assert`, `try else`, `cfg`."""
+    """`if`, `while`, `for`, `except`, `case`, `early exit`, `assert`, `try else`, `cfg`; of Rust `failed` and `none`:
+    an operation that gave an error, or None."""
     start: int
     end: int
     """Lines of the condition, without its body."""

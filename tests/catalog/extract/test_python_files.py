@@ -22,7 +22,9 @@ def raised_and_asserted(data: bytes) -> tuple[set[tuple[int, int]], set[tuple[in
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tree = ast.parse(data)
-    made, passed, asserted = set(), set(), set()
+    made: set[tuple[int, int]] = set()
+    passed: set[tuple[int, int]] = set()
+    asserted: set[tuple[int, int]] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Assert):
             asserted.add((node.lineno, node.end_lineno or 0))
@@ -63,16 +65,17 @@ def test_every_raise_and_assertion_of_the_standard_library_is_found_and_no_other
 
 
 @pytest.mark.long
-def test_every_raise_and_assertion_of_all_that_is_installed_is_found_and_no_other() -> None:
-    wrong, num_files = [], 0
-    for path in sorted(LIBRARY.rglob("*.py")):
-        facts = extract("module.py", path.read_bytes())
+def test_every_raise_and_assertion_of_the_whole_standard_library_with_its_tests_is_found_and_no_other() -> None:
+    paths = [path for path in sorted(LIBRARY.rglob("*.py")) if "site-packages" not in path.parts]
+    wrong: list[str] = []
+    unreadable: list[Path] = []
+    for path in paths:
         try:
             wrong.extend(differences(path))
-        except (SyntaxError, ValueError):
-            assert facts.num_lines >= 0
-        num_files += 1
-    assert num_files > 1000
+        except (SyntaxError, ValueError):  # the tests of Python's own parser: extraction has read them all the same
+            unreadable.append(path)
+    assert len(paths) > 1000
+    assert 0 < len(unreadable) < 100
     assert wrong == []
 
 
@@ -107,8 +110,8 @@ def test_a_file_that_is_not_as_it_should_be_gives_what_can_be_read_and_names_the
     ("data", "template"),
     [
         (b"raise E(" + b"(" * 10_000 + b"'a'" + b")" * 10_000 + b")", "a"),
-        (b"raise E(" + b" + ".join([b"'a'"] * 10_000) + b")", "a" * 10_000),
-        (b"raise E('a' if x else " * 1 + b"'b' if x else " * 4_000 + b"c)", "a"),
+        (b"raise E(" + b"\n + ".join([b"'a'"] * 10_000) + b")", "a" * 10_000),
+        (b"raise E('a' if x else " * 1 + b"'b' if x else\n" * 4_000 + b"c)", "a"),
         (b"raise E('a', x" + b".y()" * 5_000 + b")", "a"),
         (b"if x: pass\n" + b"elif y: pass\n" * 2_000 + b"else: raise E('a')\n", "a"),
         (b"def f():\n m = 'a'\n" + b" m = g(m)\n" * 2_000 + b" raise E('a', m)\n", "a"),
@@ -122,9 +125,9 @@ def test_code_that_is_nested_without_measure_is_read(data: bytes, template: str)
 
 
 def test_a_file_with_more_levels_than_can_be_parsed_is_told_and_left_out() -> None:
-    deep = b"".join(b" " * level + b"if x:\n" for level in range(3_000)) + b" " * 3_000 + b"raise E('a')\n"
+    deep = b"".join(b" " * level + b"if x:\n" for level in range(260)) + b" " * 260 + b"raise E('a')\n"
     facts = extract("a.py", deep)
     assert facts.problem == "line 251 is nested too deeply"
-    assert (facts.num_lines, facts.raises) == (3_001, ())
-    wide = b"x = f(a,\n" + b" " * 400 + b"b)\nraise E('a')\n"
+    assert (facts.num_lines, facts.raises) == (261, ())
+    wide = b"x = f(a,\n" + b" " * 600 + b"b)\nraise E('a')\n"
     assert extract("a.py", wide).problem is None

@@ -42,7 +42,7 @@ def test_guards_come_from_the_outside_in_and_early_exits_are_negated() -> None:
 @pytest.mark.parametrize(
     ("body", "expected"),
     [
-        ("if a:\n  g()\n elif (b and\n   c):\n  g()\n else:\n  raise E", [("if", False, "a"), ("if", False, "b and c")]),
+        ("if a:\n  g()\n elif (b or\n   c): g()\n else:\n  raise E", [("if", False, "a"), ("if", False, "b or c")]),
         ("if a:\n  g()\n elif b:\n  raise E", [("if", False, "a"), ("if", True, "b")]),
         ("if a: return\n raise E", [("early exit", False, "a")]),
         ("if a:\n  g()\n else:\n  return\n raise E", [("early exit", True, "a")]),
@@ -84,7 +84,7 @@ def test_conditions_within_an_expression_count_too(expression: str, expected: li
 
 
 def test_an_excerpt_shows_nothing_of_what_stands_beside_a_guard() -> None:
-    code = 'def f(a):\n if a == 1: raise ValueError("other")\n elif a == 2: g("other")\n else:\n  raise ValueError("mine")\n'
+    code = 'if a == 1: raise ValueError("other")\nelif a == 2: g("other")\nelse:\n  raise ValueError("mine")\n'
     first, second = sites("a.py", code)
     assert [line.text.strip() for line in first.excerpt] == ['if a == 1: raise ValueError("other")']
     assert [line.text.strip() for line in second.excerpt] == [

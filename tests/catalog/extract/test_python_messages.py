@@ -57,8 +57,8 @@ def test_a_message_is_found_however_it_is_written(expression: str, template: str
     ],
 )  # fmt: skip
 def test_names_are_followed_to_the_text_that_they_stand_for(body: str, template: str) -> None:
-    code = f'CONSTANT = "of the module"\ndef message_of(thing):\n return f"made elsewhere of {{thing}}"\ndef f(x):\n {body}\n'
-    site = only("a.py", code)
+    before = 'CONSTANT = "of the module"\ndef message_of(thing):\n return f"made elsewhere of {thing}"\n'
+    site = only("a.py", f"{before}def f(x):\n {body}\n")
     assert (site.type, text_of(site.template or ())) == ("E", template)
 
 
@@ -83,6 +83,10 @@ def test_a_message_that_branches_choose_is_a_site_for_each_of_them_with_its_guar
         ('for x in ("a", "b"):\n raise E(f"in {x}")', Hole("x", values=("a", "b"))),
         ('def f(y):\n x = "a" if y else "b"\n raise E(f"in {x}")', Hole('"a" if y else "b"', values=("a", "b"))),
         ('def f(y):\n if y:\n  x = "a"\n else:\n  x = "b"\n raise E(f"in {x}")', Hole("x", values=("a", "b"))),
+        ('def _f(x):\n raise E(f"in {x}")\n_f("a")\n_f(x="b")', Hole("x", values=("a", "b"))),
+        ('def _f(x):\n raise E(f"in {x}")\n_f("a")\n_f(name)', Hole("x")),
+        ('def _f(x):\n raise E(f"in {x}")\n_f("a")\nhand_on(_f)', Hole("x")),
+        ('def f(x):\n raise E(f"in {x}")\nf("a")', Hole("x")),
         ('raise E(f"in {x!r:>{width}}")', Hole("x", "!r:>{width}")),
         ('raise E("in %05.1f" % x)', Hole("x", "%05.1f")),
         ('raise E("in {0:x}".format(x))', Hole("x", "x")),

@@ -273,6 +273,10 @@ class FileReader:
             function = around(function, self.functions)
         return function
 
+    def guards(self, node: Node) -> tuple[Guard, ...]:
+        """What had to hold for `node` to be reached within its function."""
+        return guards_of(node, self.functions)
+
     def function_index(self, node: Node) -> int:
         """Of the function that `node` lies in; -1: none."""
         function = self.named_function(node)
@@ -328,7 +332,7 @@ class FileReader:
         if template is None and otherwise is not None:
             source, template = otherwise[0], (otherwise[1],)
         statement = statement or node
-        every = guards_of(node, self.functions) + guards
+        every = self.guards(node) + guards
         start, end = first_line(statement), last_line(statement)
         ranges = [(start, min(end, start + 29)), *((guard.start, guard.end) for guard in every)]
         excerpt, comment = excerpt_of(self.lines, ranges), comment_above(statement)

@@ -10,7 +10,7 @@ from tree_sitter import Node
 from windtunnel.catalog.extract.braces import FileReader, around, cause_of
 from windtunnel.catalog.extract.formats import brace_parts, percent_parts, unescaped
 from windtunnel.catalog.extract.paths import is_test_path
-from windtunnel.catalog.extract.syntax import captures, first_line, last_line, one_line, text
+from windtunnel.catalog.extract.syntax import first_line, last_line, one_line, ordered_captures, text
 from windtunnel.catalog.facts import ClassFacts, FileFacts
 from windtunnel.catalog.record import Guard, Kind, Language, MessageSource
 from windtunnel.catalog.template import Hole, Part, merged, says_something
@@ -44,7 +44,7 @@ _MOST_MESSAGE_LINES = 30
 def facts_of(path: str, data: bytes, language: Language) -> FileFacts:
     """Find the errors of a C++ file."""
     reader = FileReader(path, data, language, "cpp", _FUNCTIONS, _OWNERS, is_test_path(path, language))
-    found = captures("cpp", _QUERY, reader.root)
+    found = ordered_captures("cpp", _QUERY, reader.root)
     for node in found.get("class", ()):
         _class(reader, node)
     for node in found.get("throw", ()):
@@ -150,7 +150,7 @@ def _assigned(reader: FileReader, node: Node) -> tuple[Part, ...] | None:
     name = text(node)
     values = [
         declared
-        for declared in captures("cpp", "(init_declarator) @d", function).get("d", ())
+        for declared in ordered_captures("cpp", "(init_declarator) @d", function).get("d", ())
         if text(declared.child_by_field_name("declarator")).strip("*& ") == name
         and declared.end_byte <= node.start_byte
     ]
@@ -158,7 +158,9 @@ def _assigned(reader: FileReader, node: Node) -> tuple[Part, ...] | None:
         return None if value.type == "identifier" else _parts(reader, value)
     streamed = [
         stream
-        for stream in captures("cpp", '(binary_expression left: (identifier) @s operator: "<<")', function).get("s", ())
+        for stream in ordered_captures("cpp", '(binary_expression left: (identifier) @s operator: "<<")', function).get(
+            "s", ()
+        )
         if text(stream) == name and stream.end_byte <= node.start_byte
     ]
     return merged(part for stream in streamed for part in _streamed(reader, stream)) if streamed else None
@@ -287,14 +289,14 @@ def _class(reader: FileReader, node: Node) -> None:
         return
     template: tuple[Part, ...] | None = None
     parameters: tuple[tuple[str, str], ...] = ()
-    for initializer in captures("cpp", "(field_initializer) @i", node).get("i", ()):
+    for initializer in ordered_captures("cpp", "(field_initializer) @i", node).get("i", ()):
         listed = [child for child in initializer.named_children if child.type in ("argument_list", "initializer_list")]
         constructor = around(initializer, ("function_definition",))
         if listed and constructor is not None and text(initializer.named_children[0]) in bases:
             found = _message(reader, listed[0].named_children)
             if found is not None:
                 template, parameters = found, _parameters(constructor)
-    for returned in captures("cpp", "(return_statement) @r", node).get("r", ()):
+    for returned in ordered_captures("cpp", "(return_statement) @r", node).get("r", ()):
         function = around(returned, ("function_definition",))
         if template is None and function is not None and "what()" in text(function.child_by_field_name("declarator")):
             template = _parts(reader, returned.named_children[0]) if returned.named_children else None
@@ -306,7 +308,9 @@ def _class(reader: FileReader, node: Node) -> None:
 
 
 def _parameters(constructor: Node) -> tuple[tuple[str, str], ...]:
-    found = captures("cpp", "(parameter_declaration) @p (optional_parameter_declaration) @p", constructor).get("p", ())
+    found = ordered_captures("cpp", "(parameter_declaration) @p (optional_parameter_declaration) @p", constructor).get(
+        "p", ()
+    )
     names = []
     for parameter in found:
         declarator = parameter.child_by_field_name("declarator")

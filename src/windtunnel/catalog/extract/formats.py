@@ -41,7 +41,7 @@ def brace_parts(literal: str, arguments: Sequence[str], *, doubled: bool = True)
             continue
         name, _, form = match[1].partition(":")
         if name.isdigit():
-            parts.append(Hole(_nth(arguments, int(name)), form and f":{form}"))
+            parts.append(Hole(_nth(arguments, int(name)) or name, form and f":{form}"))
         elif name:
             parts.append(Hole(name, form and f":{form}"))
         else:

@@ -10,7 +10,7 @@ from tree_sitter import Node
 from windtunnel.catalog.extract.braces import FileReader, around, cause_of, comment_above
 from windtunnel.catalog.extract.formats import brace_parts, percent_parts, unescaped
 from windtunnel.catalog.extract.paths import is_test_path
-from windtunnel.catalog.extract.syntax import captures, first_line, last_line, one_line, text
+from windtunnel.catalog.extract.syntax import first_line, last_line, one_line, ordered_captures, text
 from windtunnel.catalog.facts import ClassFacts, FileFacts
 from windtunnel.catalog.record import Guard, Kind, Language
 from windtunnel.catalog.template import Hole, Part, merged, says_something
@@ -45,7 +45,7 @@ _CHECKS = {
 def facts_of(path: str, data: bytes, language: Language) -> FileFacts:
     """Find the errors of a Java file."""
     reader = FileReader(path, data, language, "java", _FUNCTIONS, _OWNERS, is_test_path(path, language))
-    found = captures("java", _QUERY, reader.root)
+    found = ordered_captures("java", _QUERY, reader.root)
     for node in found.get("class", ()):
         _class(reader, node)
     for node in found.get("throw", ()):
@@ -100,7 +100,7 @@ def _call(reader: FileReader, node: Node) -> None:
             kind: Kind = "fatal log" if name == "fatal" else "log"
             reader.add(kind, node, f"{receiver}.{name}", template, cause=cause_of(node, arguments))
     elif name == "orElseThrow":
-        made = captures("java", "(object_creation_expression) @o", node).get("o", ())
+        made = ordered_captures("java", "(object_creation_expression) @o", node).get("o", ())
         if made and arguments and made[-1].start_byte >= arguments[0].start_byte:
             _made(reader, "throw", node, made[0])
     elif name in _CHECKS and arguments:
@@ -187,7 +187,7 @@ def _assigned(reader: FileReader, node: Node) -> tuple[Part, ...] | None:
             continue
         declared = [
             declarator
-            for declarator in captures("java", "(variable_declarator) @d", place).get("d", ())
+            for declarator in ordered_captures("java", "(variable_declarator) @d", place).get("d", ())
             if text(declarator.child_by_field_name("name")) == name
             and (place is reader.root or declarator.end_byte <= node.start_byte)
             and (place is not reader.root or around(declarator, _FUNCTIONS) is None)
@@ -208,16 +208,16 @@ def _class(reader: FileReader, node: Node) -> None:
     if not _ERROR.search(base):
         return
     template, parameters = None, list[tuple[str, str]]()
-    for call in captures("java", "(explicit_constructor_invocation) @c", node).get("c", ()):
+    for call in ordered_captures("java", "(explicit_constructor_invocation) @c", node).get("c", ()):
         constructor = around(call, ("constructor_declaration",))
         found = _message(reader, _arguments(call))
         if template is None and found is not None and constructor is not None and around(constructor, _OWNERS) == node:
             template = found
-            listed = captures("java", "(formal_parameter) @p", constructor).get("p", ())
+            listed = ordered_captures("java", "(formal_parameter) @p", constructor).get("p", ())
             parameters = [(text(parameter.child_by_field_name("name")), "") for parameter in listed]
-    for method in captures("java", "(method_declaration) @m", node).get("m", ()):
+    for method in ordered_captures("java", "(method_declaration) @m", node).get("m", ()):
         if template is None and text(method.child_by_field_name("name")) == "getMessage":
-            for returned in captures("java", "(return_statement) @r", method).get("r", ()):
+            for returned in ordered_captures("java", "(return_statement) @r", method).get("r", ()):
                 found = _parts(reader, returned.named_children[0]) if returned.named_children else None
                 template = found if says_something(found) else template
     name, scope = text(node.child_by_field_name("name")), reader.owner_of(node)

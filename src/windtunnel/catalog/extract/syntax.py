@@ -39,8 +39,14 @@ def parse(name: str, data: bytes) -> Node:
 
 
 def captures(name: str, pattern: str, node: Node) -> dict[str, list[Node]]:
-    """Nodes below `node` by capture name, in the order of the file."""
+    """Nodes below `node` by capture name, in no order."""
     return QueryCursor(_query(name, pattern)).captures(node)
+
+
+def ordered_captures(name: str, pattern: str, node: Node) -> dict[str, list[Node]]:
+    """Nodes below `node` by capture name, in the order of the file."""
+    found = captures(name, pattern, node)
+    return {key: sorted(nodes, key=lambda each: each.start_byte) for key, nodes in found.items()}
 
 
 def text(node: Node | None) -> str:

@@ -10,7 +10,7 @@ from tree_sitter import Node
 from windtunnel.catalog.extract.braces import FileReader, around, cause_of, comment_above
 from windtunnel.catalog.extract.formats import percent_parts, unescaped
 from windtunnel.catalog.extract.paths import is_test_path
-from windtunnel.catalog.extract.syntax import captures, first_line, last_line, one_line, text
+from windtunnel.catalog.extract.syntax import first_line, last_line, one_line, ordered_captures, text
 from windtunnel.catalog.facts import ClassFacts, FileFacts
 from windtunnel.catalog.record import Kind, Language
 from windtunnel.catalog.template import Hole, Part, merged, says_something
@@ -35,7 +35,7 @@ def facts_of(path: str, data: bytes, language: Language) -> FileFacts:
     """Find the errors of a TypeScript or JavaScript file."""
     grammar = {"typescript": "tsx" if path.endswith("x") else "typescript"}.get(language, "javascript")
     reader = FileReader(path, data, language, grammar, _FUNCTIONS, _OWNERS, is_test_path(path, language))
-    found = captures(grammar, _QUERY, reader.root)
+    found = ordered_captures(grammar, _QUERY, reader.root)
     for node in found.get("class", ()):
         _class(reader, node)
     for node in found.get("throw", ()):
@@ -172,7 +172,7 @@ def _assigned(reader: FileReader, node: Node) -> tuple[Part, ...] | None:
             continue
         declared = [
             declarator
-            for declarator in captures(reader.grammar, "(variable_declarator) @d", place).get("d", ())
+            for declarator in ordered_captures(reader.grammar, "(variable_declarator) @d", place).get("d", ())
             if text(declarator.child_by_field_name("name")) == name
             and declarator.end_byte <= node.start_byte
             and (place is not reader.root or around(declarator, _FUNCTIONS) is None)
@@ -190,16 +190,16 @@ def _hole(node: Node) -> Hole:
 def _class(reader: FileReader, node: Node) -> None:
     """An error class, with the text that its constructor hands to its base or assigns to `message`."""
     base = re.sub(r"^extends\s+|<.*|\s+implements.*", "", one_line(text(node.child(2))))
-    bases = captures(reader.grammar, "(class_heritage) @h", node).get("h", ())
+    bases = ordered_captures(reader.grammar, "(class_heritage) @h", node).get("h", ())
     base = re.sub(r"^extends\s+|[<{(\s].*$", "", one_line(text(bases[0]))) if bases else base
     if not _ERROR.search(base):
         return
     name = text(node.child_by_field_name("name"))
     template, parameters = None, list[tuple[str, str]]()
-    for method in captures(reader.grammar, "(method_definition) @m", node).get("m", ()):
+    for method in ordered_captures(reader.grammar, "(method_definition) @m", node).get("m", ()):
         if text(method.child_by_field_name("name")) == "constructor" and around(method, _OWNERS) == node:
             template, parameters = _constructed(reader, method), _parameters(method)
-    for attribute in captures(reader.grammar, _ATTRIBUTES[reader.grammar != "javascript"], node).get("f", ()):
+    for attribute in ordered_captures(reader.grammar, _ATTRIBUTES[reader.grammar != "javascript"], node).get("f", ()):
         named = attribute.child_by_field_name("name") or attribute.child_by_field_name("property")
         value = attribute.child_by_field_name("value")
         if template is None and text(named) == "message" and value is not None:
@@ -218,10 +218,10 @@ _ATTRIBUTES = ("(field_definition) @f", "(public_field_definition) @f")
 
 
 def _constructed(reader: FileReader, method: Node) -> tuple[Part, ...] | None:
-    for call in captures(reader.grammar, "(call_expression function: (super)) @c", method).get("c", ()):
+    for call in ordered_captures(reader.grammar, "(call_expression function: (super)) @c", method).get("c", ()):
         if template := _message(reader, _arguments(call)):
             return template
-    for assignment in captures(reader.grammar, "(assignment_expression) @a", method).get("a", ()):
+    for assignment in ordered_captures(reader.grammar, "(assignment_expression) @a", method).get("a", ()):
         right = assignment.child_by_field_name("right")
         if text(assignment.child_by_field_name("left")) == "this.message" and right is not None:
             return _parts(reader, right)

@@ -8,7 +8,7 @@ import msgspec
 
 from windtunnel.catalog.record import Severity
 
-SCHEMA = "explanation/1"
+SCHEMA: Literal["explanation/1"] = "explanation/1"
 
 Answer = Literal["found", "possible", "not in this catalog"]
 

@@ -45,7 +45,7 @@ _ENVELOPES = (
     _envelope(r"Caused by: ?(?P<message>.+)", "`Caused by: `"),
     _envelope(r"(?P<message>.+?): Os \{ code: .*\}", "the error that expect() shows"),
     _envelope(r"(?P<message>.+?) \(os error \d+\)", "the system's number"),
-    _envelope(r"\('(?P<message>.+)',\)", "a tuple"),
+    _envelope(r"\('(?P<message>[^'\n]+)', .*\)", "the other arguments"),
     _envelope(r"(?P<message>[^\n]+)\n.+", "further lines"),
     _envelope(r"[\w.-]+\[\d+\]: (?P<message>.+)", "a process's name"),
     _envelope(r"(?:[\w.]+|\w+(?:::\w+)+):(?: |(?=\S))(?P<message>.+)", "a name before a colon", False),
@@ -66,7 +66,8 @@ def variants_of(message: str, type_: str = "") -> Iterator[Variant]:
         yield variant
         plain = _unrepr(variant.text)
         if plain is not None:
-            name = "KeyError's quotes" if type_.endswith("KeyError") else "quotes"
+            is_tuple = variant.text.lstrip().startswith("(")
+            name = "the other arguments" if is_tuple else "KeyError's quotes" if type_ == "KeyError" else "quotes"
             todo.append(Variant(plain, _joined(variant.without, name), variant.is_sure))
         for pattern, name, is_sure in _ENVELOPES:
             if match := pattern.fullmatch(variant.text):
@@ -78,12 +79,15 @@ def _joined(before: str, name: str) -> str:
 
 
 def _unrepr(text: str) -> str | None:
-    """What a repr shows; None: it is none."""
+    """What a repr shows, of a tuple its first text; None: it is none."""
     text = text.strip()
-    if len(text) < 2 or text[0] not in "'\"" or text[-1] != text[0] or len(text) > _MOST_LITERAL_CHARACTERS:
+    is_text = len(text) >= 2 and text[0] in "'\"" and text[-1] == text[0]
+    is_tuple = text.startswith(("('", '("')) and text.endswith(")")
+    if not (is_text or is_tuple) or len(text) > _MOST_LITERAL_CHARACTERS:
         return None
     try:
         value = ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError):
         return None
+    value = value[0] if isinstance(value, tuple) and value else value
     return value if isinstance(value, str) else None

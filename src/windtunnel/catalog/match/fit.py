@@ -17,6 +17,7 @@ _INTEGER = re.compile(r"\s*[-+]?(?:0[xob])?[0-9a-fA-F][0-9a-fA-F_,]*\s*")
 _NUMBER = re.compile(r"\s*[-+]?(?:[\d_,.]+(?:e[-+]?\d+)?|nan|inf)\s*%?", re.IGNORECASE)
 _INTEGER_FORMAT = re.compile(r"[:%][-+ 0#,_]*\d*[dxXob]|%[-+ 0#]*\d*(?:l|ll|z|h)?[diuxX]")
 _NUMBER_FORMAT = re.compile(r"[:%][-+ 0#,_<>^]*\d*(?:\.\d+)?[feEgG%]|\.\d+[fge]?")
+_QUOTED = re.compile(r"[bru]?(?P<quote>['\"])")
 _LEAST_CUT, _LEAST_CUT_SHARE = 10, 0.2
 """Letters and digits that have to be there of a message that was cut off, and their share."""
 
@@ -197,4 +198,6 @@ def _suits(format_: str, value: str) -> bool:
         return _INTEGER.fullmatch(value) is not None
     if _NUMBER_FORMAT.fullmatch(format_):
         return _NUMBER.fullmatch(value) is not None
+    if format_ in ("!r", "%r") and (quoted := _QUOTED.match(value)):
+        return value.endswith(quoted["quote"])
     return True

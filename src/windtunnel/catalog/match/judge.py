@@ -1,7 +1,8 @@
-"""How sure is it that an error that was seen is a record's? Each kind of evidence has a confidence, and says so in words.
+"""How sure is it that an error that was seen is a record's? Each kind of evidence has a confidence, and words for it.
 
 The figures of `SURE` are how often a match of that kind was right when CPython's own test modules were run and each
-exception was looked up (`benchmarks/catalog/ground_truth.py`), rounded down. Records that nothing tells apart share theirs.
+exception was looked up (`benchmarks/catalog/ground_truth.py`), rounded down. Records that nothing tells apart share
+theirs.
 """
 
 from __future__ import annotations
@@ -46,7 +47,10 @@ FOUND = 0.75
 _SAME_PLACE = 0.6
 """From here on, paths are taken for the same file's."""
 _SPECIFIC_CHARACTERS = 12
-_LEAST_SIMILAR = 0.6
+_LEAST_CHARACTERS = 8
+_LEAST_SIMILAR = 0.7
+_LEAST_OF_TEXT = 0.3
+"""Of the text's words, so many have to be the template's: a long text has some words of every template."""
 _LEAST_REWORDED = 0.5
 _EXPLICIT = re.compile(r"\b(?:raise|assert|exit|_exit|abort|fail|error|fatal|throw|panic|bail|Err|reject)\w*\b")
 _MOST_CHARACTERS = 20_000
@@ -123,8 +127,7 @@ class _Match(NamedTuple):
 
 def at_place(seen: Seen, frame: Frame, matchables: Iterable[Matchable]) -> list[Candidate]:
     """Records with a site in the frame's file and function that the error can be; the best first."""
-    is_explicit = None if not frame.source else _EXPLICIT.search(frame.source) is not None
-    if is_explicit is False and seen.language == "python":
+    if frame.source and not is_explicit(frame.source) and seen.language == "python":
         return []  # the interpreter raised it there, or something that it called
     variants = list(variants_of(seen.message[:_MOST_CHARACTERS], seen.type))
     found = []
@@ -132,10 +135,15 @@ def at_place(seen: Seen, frame: Frame, matchables: Iterable[Matchable]) -> list[
         place = _place_of(matchable, frame)
         if place is None or (matchable.kind == "log" and seen.how != "logged"):
             continue
-        candidate = _at_place(seen, frame, matchable, place, variants, is_explicit)
+        candidate = _at_place(seen, frame, matchable, place, variants)
         if candidate is not None:
             found.append(candidate)
     return ranked(found)
+
+
+def is_explicit(source: str) -> bool:
+    """Whether a source line may raise by itself; else what it calls or computes did."""
+    return _EXPLICIT.search(source) is not None
 
 
 def _place_of(matchable: Matchable, frame: Frame) -> int | None:
@@ -149,9 +157,7 @@ def _place_of(matchable: Matchable, frame: Frame) -> int | None:
     return min(near)[1] if near else None
 
 
-def _at_place(
-    seen: Seen, frame: Frame, matchable: Matchable, place: int, variants: list[Variant], is_explicit: bool | None
-) -> Candidate | None:
+def _at_place(seen: Seen, frame: Frame, matchable: Matchable, place: int, variants: list[Variant]) -> Candidate | None:
     path, start, end, function = matchable.places[place]
     is_line = frame.line is not None and start <= frame.line <= end
     types = same_type(seen, matchable)
@@ -163,7 +169,7 @@ def _at_place(
     evidence = [where]
     if types:
         evidence.append(f"the type is {matchable.type}")
-    order = (float(types), float(is_line))
+    order = (float(types or 0), float(is_line))
     match = _matched(matchable, seen, variants)
     if match is not None and match.fit.num_literal:
         evidence += _in_words(match)
@@ -172,7 +178,8 @@ def _at_place(
             kind = "place, whole message"
         if types is False and not is_line and num_literal_characters(matchable.template) < _SPECIFIC_CHARACTERS:
             return None
-        return _candidate(matchable, kind, evidence, match, place, (*match.strength, *order))
+        first, second, *strength = match.strength
+        return _candidate(matchable, kind, evidence, match, place, (first, second, is_line, *strength, *order))
     if types is False:
         return None
     source = _statement_is(matchable, frame)
@@ -187,10 +194,10 @@ def _at_place(
             f"{likeness:.0%} of the message's words are the same: it may be worded differently in another version"
         )
         return _candidate(matchable, "place, reworded", evidence, None, place, (likeness, *order))
-    if is_line and is_explicit is None:
+    if is_line and not frame.source:
         evidence.append(f"the line is {frame.line}")
         return _candidate(matchable, "place, line", evidence, match, place, order)
-    return _candidate(matchable, "place, type", evidence, match, place, order) if types and is_explicit else None
+    return _candidate(matchable, "place, type", evidence, match, place, order) if types and frame.source else None
 
 
 def _says_its_message(matchable: Matchable) -> bool:
@@ -244,6 +251,8 @@ def _by_text(seen: Seen, matchable: Matchable, match: _Match) -> Candidate | Non
         kind = "cut message"
     elif match.fit.is_whole and match.variant.is_sure:
         if not is_specific:
+            if match.fit.num_literal < _LEAST_CHARACTERS and not types:
+                return None
             kind = "whole message" if types else "whole generic message"
         else:
             kind = {True: "whole message, type", None: "whole message", False: "whole message, other type"}[types]
@@ -256,7 +265,7 @@ def _by_text(seen: Seen, matchable: Matchable, match: _Match) -> Candidate | Non
 
 def _similar(seen: Seen, matchable: Matchable, words: list[str]) -> Candidate | None:
     likeness = similarity(matchable, words)
-    if likeness < _LEAST_SIMILAR:
+    if likeness < _LEAST_SIMILAR or _share_of_text(matchable, words) < _LEAST_OF_TEXT:
         return None
     evidence = [
         f"{likeness:.0%} of its words, counted by their weight, are in the text: cut off, or worded differently"
@@ -306,7 +315,7 @@ def _in_words(match: _Match) -> list[str]:
         share = found.num_literal / max(found.num_all, 1)
         words = [f"the text is its beginning, and ends after {share:.0%} of its letters"]
     elif found.is_whole:
-        words = ["its message is the whole text" if not match.variant.without else "its message is the whole text"]
+        words = ["its message is the whole text"]
     else:
         words = ["its message is a part of the text"]
     if match.variant.without:
@@ -378,6 +387,11 @@ def similarity(matchable: Matchable, words: list[str]) -> float:
     if total < 3 * _weight("seldom"):
         return 0.0
     return sum(_weight(word) for word in own if word in there) / total
+
+
+def _share_of_text(matchable: Matchable, words: list[str]) -> float:
+    own = {word for part in matchable.template if isinstance(part, str) for word in words_of(part)}
+    return sum(_weight(word) for word in words if word in own) / max(sum(map(_weight, words)), 1e-9)
 
 
 def _weight(word: str) -> float:

@@ -27,6 +27,11 @@ class Lines:
         for index, _ in block:
             self._taken[index] = 1
 
+    def first_taken(self) -> int | None:
+        """The first line that belongs to what was read."""
+        index = self._taken.find(1)
+        return index if index >= 0 else None
+
     def last_taken(self) -> int | None:
         """The last line that belongs to what was read."""
         index = self._taken.rfind(1)

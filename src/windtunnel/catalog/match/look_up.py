@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from windtunnel.catalog.match.answer import SCHEMA, Answer, Explanation, Match, SeenAt, SeenError, Value
-from windtunnel.catalog.match.judge import FOUND, Candidate, at_place, by_text
+from windtunnel.catalog.match.judge import FOUND, Candidate, at_place, by_text, is_explicit
 from windtunnel.catalog.match.outside import to_index, why_not
 from windtunnel.catalog.match.places import file_name, is_inner, last_name
 from windtunnel.catalog.match.reading import read
@@ -107,7 +107,7 @@ def resolve(seen: Seen, store: Store, project: str | None = None) -> Explained:
     is_ours = any(_is_at(matchable, frame) for matchable in near)
     if is_ours and seen.language == "python":
         return Explained(seen, (), is_interpreters=True)
-    elsewhere = [c for c in by_text(seen, _with_words(seen, store, project)) if _may_be_elsewhere(c, seen)]
+    elsewhere = [c for c in by_text(seen, _with_words(seen, store, project)) if _may_be_elsewhere(c, seen, frame)]
     return Explained(seen, tuple(c._replace(confidence=c.confidence * 0.6) for c in elsewhere))
 
 
@@ -124,11 +124,13 @@ def _is_at(matchable: Matchable, frame: Frame) -> bool:
     return any(same_path(frame.path, path) >= 0.9 for path, *_ in matchable.places)
 
 
-def _may_be_elsewhere(candidate: Candidate, seen: Seen) -> bool:
+def _may_be_elsewhere(candidate: Candidate, seen: Seen, frame: Frame) -> bool:
     """A traceback names another place than the record's: it moved, or native code below the frame raised it."""
-    if candidate.kind == "whole message":
-        return candidate.matchable.language != seen.language and candidate.order[3] >= _LEAST_ALONE
-    return candidate.kind == "whole message, type" and candidate.order[3] >= _LEAST_ALONE
+    is_native = candidate.matchable.language != seen.language
+    if not is_native and frame.source and not is_explicit(frame.source):
+        return False
+    kinds = ("whole message, type", "whole message") if is_native else ("whole message, type",)
+    return candidate.kind in kinds and candidate.order[3] >= _LEAST_ALONE
 
 
 def _with_words(seen: Seen, store: Store, project: str | None) -> list[Matchable]:

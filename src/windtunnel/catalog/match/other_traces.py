@@ -132,7 +132,7 @@ def read_go(lines: Lines, block: Block) -> tuple[list[Event], int]:
         at += 2
     while frames and (frames[0].function == "panic" or frames[0].function.startswith(("runtime.", "testing."))):
         frames.pop(0)
-    chain = []
+    chain: list[Seen] = []
     for position, message in enumerate(messages):
         own = tuple(frames[::-1]) if position == len(messages) - 1 or position == 0 else ()
         seen = _seen(lines, block, at, "", message, own, "go")

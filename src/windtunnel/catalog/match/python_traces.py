@@ -184,6 +184,7 @@ def _member_chains(lines: Lines, block: Block, column: int) -> list[Event]:
     reader = _Reader(lines, block, column)
     if block and HEAD not in block[0][1]:
         type_, message = reader._error(is_expected=True)
-        numbers = {"first_line": reader._number(0), "last_line": reader._number(len(block) - 1)}
-        return [(Seen(type_, message, has_trace=True, language="python", **numbers),)] if type_ else []
+        seen = Seen(type_, message, has_trace=True, language="python")
+        seen = seen._replace(first_line=reader._number(0), last_line=reader._number(len(block) - 1))
+        return [(seen,)] if type_ else []
     return reader.chains()

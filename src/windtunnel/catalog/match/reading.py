@@ -33,11 +33,13 @@ def read(text: str) -> list[Event]:
     return read_lines(Lines(lines_of(text)))
 
 
-def read_lines(lines: Lines, *, only_first_trace: bool = False) -> list[Event]:
-    """The events of lines that were cleaned; or those of the first traceback only."""
+def read_lines(lines: Lines, *, traces_until: int | None = None) -> list[Event]:
+    """The events of lines that were cleaned; with `traces_until` only the tracebacks that begin up to that line."""
     events: list[Event] = []
     num_plain = 0
     for index in lines:
+        if traces_until is not None and index > traces_until:
+            break
         found = list(_traces(lines, index))
         if found:
             logged = _logged_above(lines, index) if found[0][-1].has_trace else None
@@ -45,9 +47,9 @@ def read_lines(lines: Lines, *, only_first_trace: bool = False) -> list[Event]:
                 events.pop()  # it belongs to the traceback
                 num_plain -= 1
             events += [(*event, logged) if logged else event for event in found]
-            if only_first_trace:
-                break
-        elif (line := lines.lines[index]).strip() and not only_first_trace:
+            if logged:
+                lines.take([(index - 1, "")])
+        elif (line := lines.lines[index]).strip() and traces_until is None:
             num_plain += 1
             events += read_line(line, lines.number(index))
     if num_plain == len(events) and 1 < num_plain <= _MOST_PARAGRAPH_LINES:

@@ -11,7 +11,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from windtunnel.catalog.match.clean import MOST_LINE_CHARACTERS, lines_of
 from windtunnel.catalog.match.fit import pieces_of
@@ -20,7 +20,7 @@ from windtunnel.catalog.match.lines import Lines
 from windtunnel.catalog.match.look_up import Explained, is_worth_telling, resolve
 from windtunnel.catalog.match.reading import read_line, read_lines
 from windtunnel.catalog.match.seen import Event, Seen
-from windtunnel.catalog.template import num_literal_characters
+from windtunnel.catalog.template import literals_of, num_literal_characters
 
 if TYPE_CHECKING:
     from windtunnel.catalog.store import Matchable, Store
@@ -33,7 +33,10 @@ _TRACE_MARKS = (
     b"Traceback (most recent call last):", b"' panicked at ", b"panic: ", b"fatal error: ", b"\tat ", b"    at ",
     b"Caused by:", b"terminate called after throwing",
 )  # fmt: skip
-_MOST_TRACE_LINES = 3_000
+_MOST_LINES_ABOVE = 3
+"""Of the mark of a traceback: an error stands above its frames, and a logger's words above it."""
+_TRACE_LINES = (150, 3_000)
+"""So many are read; more, where a traceback goes on."""
 _MOST_HELD_BYTES = 4_000_000
 _MOST_REMEMBERED = 50_000
 _MOST_ERRORS = 5_000
@@ -98,20 +101,28 @@ class Scanner:
         new: list[Sighting] = []
         counted = 0  # bytes before which newlines were counted
         taken = 0  # bytes that tracebacks have
+        pending: tuple[int, int, list[_Searched]] | None = None  # a line that a traceback right below may have
         for start, owners in self._stops(data, end):
             if start < taken:
                 continue
             line += data.count(b"\n", counted, start)
             counted = start
-            if owners is None:
-                stop, events, goes_on = self._trace(data, start, end, line)
-                if goes_on and not is_last and end - start < _MOST_HELD_BYTES:
-                    return new, start, line
-                for event in events:
-                    new += self._count_event(event)
-                taken = max(taken, stop)
+            if owners is not None:
+                new += self._count_line(data, *pending) if pending else []
+                pending = (start, line, owners)
                 continue
-            new += self._count_line(data, start, line, owners)
+            found = self._trace(data, start, end, taken, line)
+            if found is None:
+                continue
+            if pending and pending[0] < found.begin:
+                new += self._count_line(data, *pending)
+            pending = None
+            if found.goes_on and not is_last and end - found.begin < _MOST_HELD_BYTES:
+                return new, found.begin, line - data.count(b"\n", found.begin, start)
+            for event in found.events:
+                new += self._count_event(event)
+            taken = found.end
+        new += self._count_line(data, *pending) if pending else []
         return new, end, line + data.count(b"\n", counted, end)
 
     def _stops(self, data: bytes, end: int) -> Iterator[tuple[int, list[_Searched] | None]]:
@@ -166,20 +177,25 @@ class Scanner:
 
     # --- tracebacks -----------------------------------------------------------------------------------------------
 
-    def _trace(self, data: bytes, start: int, end: int, number: int) -> tuple[int, list[Event], bool]:
-        """The events that begin at a line, or the line before; where they end, and whether they may go on."""
-        before = data.rfind(b"\n", 0, max(start - 1, 0)) + 1 if start else 0
-        stops = _line_starts(data, start, end, _MOST_TRACE_LINES)
-        text = data[before : stops[-1]].decode("utf-8", "replace")
-        above = 1 if before < start else 0
-        lines = Lines(lines_of(text.removesuffix("\n")), number - above)
-        events = read_lines(lines, only_first_trace=True)
-        taken = lines.last_taken()
-        if taken is None or taken < above:
-            return _line_end(data, start, end), [], False
-        stop = stops[min(taken - above + 1, len(stops) - 1)]
-        goes_on = stop >= end or not data[stop:end].strip()
-        return stop, events, goes_on
+    def _trace(self, data: bytes, start: int, end: int, taken: int, number: int) -> _Trace | None:
+        """The events of the traceback that the line at `start` belongs to; None: it is none."""
+        begin, above = start, 0
+        while above < _MOST_LINES_ABOVE and begin > taken:
+            begin = data.rfind(b"\n", 0, begin - 1) + 1
+            above += 1
+        for most in _TRACE_LINES:
+            starts = _line_starts(data, begin, end, most + above)
+            text = data[begin : starts[-1]].decode("utf-8", "replace")
+            lines = Lines(lines_of(text.removesuffix("\n")), number - above)
+            events = read_lines(lines, traces_until=above)
+            last = lines.last_taken()
+            if last is None or last < len(starts) - 2:
+                break
+        first = lines.first_taken()
+        if not events or last is None or first is None or last < above:
+            return None
+        stop = starts[min(last + 1, len(starts) - 1)]
+        return _Trace(events, starts[first], stop, stop >= end or not data[stop:end].strip())
 
     def _count_event(self, event: Event) -> list[Sighting]:
         chain = tuple(self._resolve(seen) for seen in event)
@@ -208,6 +224,17 @@ class Scanner:
         return sighting, True
 
 
+class _Trace(NamedTuple):
+    """A traceback of a block."""
+
+    events: list[Event]
+    begin: int
+    end: int
+    """Its bytes, with the logger's line above it."""
+    goes_on: bool
+    """It may: the block ends with it."""
+
+
 class _Searched:
     """A template as it is looked for in a line."""
 
@@ -232,10 +259,7 @@ def _searched(matchable: Matchable) -> _Searched | None:
     """None: it says too little to be looked for in lines that may be anything."""
     if matchable.message_source != "message":
         return None
-    literals: list[str] = []
-    for part in pieces_of(matchable.template):
-        if isinstance(part, str):
-            literals.append(part)
+    literals = literals_of(pieces_of(matchable.template))
     if num_literal_characters(literals) < LEAST_CHARACTERS:
         return None
     encoded = tuple(literal.encode("utf-8", "replace") for literal in literals)
@@ -251,8 +275,3 @@ def _line_starts(data: bytes, start: int, end: int, most: int) -> list[int]:
         at = data.find(b"\n", starts[-1], end)
         starts.append(end if at < 0 else at + 1)
     return starts
-
-
-def _line_end(data: bytes, start: int, end: int) -> int:
-    at = data.find(b"\n", start, end)
-    return end if at < 0 else at + 1

@@ -9,11 +9,11 @@ from tree_sitter import Node
 
 from windtunnel.catalog.extract.python.calls import Call
 from windtunnel.catalog.extract.python.definitions import doc_of
-from windtunnel.catalog.extract.python.messages import Parts, format_fields, has_text, literal_of, value_of
+from windtunnel.catalog.extract.python.messages import Parts, format_fields, literal_of, value_of
 from windtunnel.catalog.extract.python.outline import Frame, Outline
 from windtunnel.catalog.extract.python.variables import Scope, parameters_of
 from windtunnel.catalog.facts import ClassFacts
-from windtunnel.catalog.template import Hole, Part, merged
+from windtunnel.catalog.template import Hole, Part, merged, says_something
 
 _ERROR_LIKE = re.compile(r"(?:Error|Exception|Exit|Interrupt|Warning|Failure|Fault|Timeout|Abort(?:ed)?)$")
 _TEXTS = ("string", "concatenated_string", "parenthesized_expression", "binary_operator")
@@ -164,7 +164,7 @@ class Classes:
                 result.append(part)
             elif name in known and known[name][0].type == "identifier":
                 result.append(Hole(self._outline.source(known[name][0]), part.format, part.values))
-            elif name in known and not part.format and has_text(text := value_of(*known[name])):
+            elif name in known and not part.format and says_something(text := value_of(*known[name])):
                 result.extend(text)
             elif name.isidentifier() and name != "args":
                 result.append(Hole(name, part.format, part.values))
@@ -260,7 +260,7 @@ def _is_message(part: Part) -> bool:
 
 def _says(parts: Parts) -> bool:
     """Whether parts are more than one value passed through."""
-    return has_text(parts) or len(parts) > 1
+    return says_something(parts) or len(parts) > 1
 
 
 def _parameters(outline: Outline, constructor: Frame) -> Iterator[tuple[str, str]]:

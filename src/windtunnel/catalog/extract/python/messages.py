@@ -14,6 +14,7 @@ from tree_sitter import Node
 from windtunnel.catalog.extract.python.variables import (
     Assigned,
     Scope,
+    arguments_given,
     class_around,
     class_attribute,
     constant,
@@ -25,8 +26,6 @@ from windtunnel.catalog.template import Hole, Part, merged
 _MOST_DEPTH = 12
 """Of names followed and expressions nested: beyond, a hole. Real messages need 3."""
 _MOST_EXPRESSION_CHARACTERS = 200
-
-_LETTER = re.compile(r"[^\W_]")
 
 Parts = tuple[Part, ...]
 
@@ -40,11 +39,6 @@ def value_of(node: Node, scope: Scope) -> Parts:
     """An expression's template, or a hole for what is no text."""
     parts = template_of(node, scope)
     return (hole_of(node, scope),) if parts is None else parts
-
-
-def has_text(parts: Parts | None) -> bool:
-    """Whether it has literal text with at least a letter or digit."""
-    return parts is not None and any(isinstance(part, str) and _LETTER.search(part) for part in parts)
 
 
 def literal_of(node: Node, scope: Scope) -> str | None:
@@ -140,7 +134,8 @@ def _interpolation(node: Node, scope: Scope, nested: int) -> Iterable[Part]:
             equals += 1
         source = scope.outline.data[node.start_byte + 1 : equals].decode("utf-8", "replace")
         shown = conversion or ("" if specification else "!r")
-        return (source, hole_of(expression, scope, shown + (specification and f":{specification}")))
+        shown += f":{specification}" if conversion and specification else specification
+        return (source, hole_of(expression, scope, shown))
     if not conversion and not specification:
         return _shown(expression, scope, nested)
     if conversion and specification:
@@ -467,11 +462,21 @@ def _values(name: str, scope: Scope) -> tuple[str, ...] | None:
     found = reaching(scope, name) if frame.function is not None else []
     if not found or (len(found) == 1 and found[0].value is None):
         match = _LITERAL.fullmatch(scope.parameters.get(name, ""))
-        return None if match is None else tuple(re.findall(r"""["']([^"']*)["']""", match[1])) or None
+        return _given(name, scope) if match is None else tuple(re.findall(r"""["']([^"']*)["']""", match[1])) or None
     if any(each.augmented for each in found):
         return None
     parts = _variable(name, found, scope, 1)
     return None if parts is None else _closed(parts)
+
+
+def _given(name: str, scope: Scope) -> tuple[str, ...] | None:
+    """The texts that all calls of the function, which the file keeps to itself, give to a parameter."""
+    texts: list[str] = []
+    for node in arguments_given(scope, name):
+        if node.type not in ("string", "concatenated_string") or (text := literal_of(node, scope.at(node))) is None:
+            return None
+        texts.append(text)
+    return tuple(dict.fromkeys(texts)) or None
 
 
 def _looped(loop: Node, name: str, scope: Scope) -> tuple[str, ...] | None:

@@ -8,11 +8,11 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from windtunnel.catalog.extract.python.guards import Head, expression_head, heads_around
-from windtunnel.catalog.extract.python.messages import Parts, fill_percent, has_text, template_of, value_of
+from windtunnel.catalog.extract.python.messages import Parts, fill_percent, template_of, value_of
 from windtunnel.catalog.extract.python.outline import Outline
 from windtunnel.catalog.extract.python.thrown import unwrapped
 from windtunnel.catalog.extract.python.variables import Scope, reaching, returned_by
-from windtunnel.catalog.template import Hole, num_literal_characters
+from windtunnel.catalog.template import Hole, num_literal_characters, says_something
 
 _KEYWORDS = ("message", "msg", "detail", "reason", "error", "description", "text", "problem")
 _MOST_LINES = 12
@@ -66,7 +66,7 @@ def told_by(values: Arguments, arguments: list[Node], scope: Scope) -> list[Told
 
 
 def _number_of_message(values: Arguments) -> int | None:
-    texts = {number: parts for number, (_, parts) in enumerate(values) if has_text(parts)}
+    texts = {number: parts for number, (_, parts) in enumerate(values) if says_something(parts)}
     if len(texts) < 2:
         return next((number for number in texts if _is_message(values[number])), None)
     for number in texts:
@@ -94,7 +94,7 @@ def logged(arguments: list[Node], scope: Scope) -> list[Told]:
         return [Told(None)]
     first, rest = unwrapped(positional[0]), positional[1:]
     template = template_of(first, scope)
-    if has_text(template):
+    if says_something(template):
         ways = [Told(template, (), _lines_of(first, scope))]
     else:
         ways = list(_ways(first, scope)) or [Told(None)]
@@ -113,11 +113,11 @@ def _ways(node: Node, scope: Scope) -> Iterator[Told]:
     if node.type == "conditional_expression" and len(children) == 3:
         for arm, holds in ((children[0], True), (children[2], False)):
             template = template_of(arm, scope)
-            if has_text(template):
+            if says_something(template):
                 yield Told(template, (expression_head(outline, children[1], holds),))
     elif node.type == "boolean_operator" and len(children) == 2:
         template = template_of(children[1], scope)
-        if has_text(template):
+        if says_something(template):
             operator = node.child_by_field_name("operator")
             holds = operator is not None and operator.type == "and"
             yield Told(template, (expression_head(outline, children[0], holds),))
@@ -137,7 +137,7 @@ def _assigned(node: Node, scope: Scope) -> Iterator[Told]:
             return
         there = scope.at(each.value)
         template = template_of(each.value, there)
-        if has_text(template):
+        if says_something(template):
             heads = heads_around(scope.outline, there.frame, each.position)
             own = tuple(head for head in heads if head.guard not in around)
             yield Told(template, own, _lines(scope.outline, each.value))

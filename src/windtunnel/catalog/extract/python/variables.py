@@ -213,6 +213,58 @@ def returned_by(name: str, scope: Scope) -> Node | None:
     return end.named_children[0] if end.type == "return_statement" and end.named_children else None
 
 
+def arguments_given(scope: Scope, parameter: str) -> list[Node]:
+    """What all calls give to a parameter of the function around; nothing, where not all are known.
+
+    All are known of a function within another, and of one whose name begins with one underscore, where the file
+    only calls it and never passes it on.
+    """
+    outline, function = scope.outline, scope.frame.function
+    names = list(scope.parameters)
+    if function is None or parameter not in names or not _is_private(function):
+        return []
+    index = names.index(parameter) - (names[0] in ("self", "cls"))
+    data, sought = outline.data, function.name.encode()
+    given: list[Node] = []
+    position = data.find(sought)
+    while position >= 0:
+        after = position + len(sought)
+        node = outline.root.named_descendant_for_byte_range(position, after)
+        if node is not None and node.type == "identifier" and node.end_byte == after and node.start_byte == position:
+            value = _argument(outline, node, index, parameter)
+            if value is not None:
+                given.append(value)
+            elif node.parent is None or node.parent.type != "function_definition":
+                return []
+        position = data.find(sought, after)
+    return given
+
+
+def _is_private(function: Frame) -> bool:
+    name = function.name
+    within = function.parent is not None and function.parent.function is not None
+    return within or (name.startswith("_") and not name.startswith("__"))
+
+
+def _argument(outline: Outline, name: Node, index: int, parameter: str) -> Node | None:
+    """What a call of the name gives to a parameter."""
+    called = name.parent if name.parent is not None and name.parent.type == "attribute" else name
+    call = called.parent
+    if call is None or call.type != "call" or call.child_by_field_name("function") != called:
+        return None
+    arguments = call.child_by_field_name("arguments")
+    positional: list[Node] = []
+    for each in () if arguments is None else arguments.named_children:
+        if each.type == "keyword_argument":
+            key = each.child_by_field_name("name")
+            if key is not None and outline.source(key) == parameter:
+                return each.child_by_field_name("value")
+        elif each.type not in ("comment", "dictionary_splat"):
+            positional.append(each)
+    found = positional[index] if 0 <= index < len(positional) else None
+    return None if found is None or any(each.type == "list_splat" for each in positional) else found
+
+
 _BRACKETS = re.compile(rb"[\[({\"'#]")
 
 
