@@ -14,7 +14,21 @@ from pathlib import Path
 from typing import get_args
 
 from transaction_diagram import with_diagrams
-from windtunnel.cli import bench_serve, eplb_plan, eplb_replay, runs
+from windtunnel.cli import (
+    bench_serve,
+    catalog_check,
+    catalog_diff,
+    catalog_index,
+    catalog_list,
+    catalog_remove,
+    catalog_search,
+    catalog_show,
+    catalog_watch,
+    eplb_plan,
+    eplb_replay,
+    explain,
+    runs,
+)
 from windtunnel.cli.flags import GROUPS, Flag
 from windtunnel.cli.main import _EXIT_CODES, COMMANDS
 from windtunnel.cli.parser import CommandParser
@@ -97,7 +111,8 @@ def commands_page() -> str:
     lines = ["# Commands", _MADE]
     lines.append(_table(["command", ""], [[_code(f"windtunnel {n}"), c.summary] for n, c in COMMANDS.items()]))
     lines += ["## windtunnel bench serve", *_serve_flags(bench_serve.parser())]
-    plain = (eplb_plan.parser(), eplb_replay.parser())
+    catalog = (catalog_index, catalog_list, catalog_remove, catalog_search, catalog_show, catalog_diff, catalog_check)
+    plain = [module.parser() for module in (eplb_plan, eplb_replay, explain, *catalog, catalog_watch)]
     for parser in (*plain, runs.list_parser(), runs.show_parser(), runs.recover_parser(), runs.rm_parser()):
         lines += [f"## {parser.prog}", f"```text\n{parser.format_help()}```"]
     lines += ["## exit codes", f"```text\n{_EXIT_CODES}\n```"]

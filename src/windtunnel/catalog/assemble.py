@@ -150,7 +150,8 @@ class Assembly:
                 if template is None:
                     template, source = site.template, site.message_source
                 if template is None or not any(template):
-                    template, source = (site.statement,), "statement"
+                    template = (site.statement,)
+                    source = "condition" if site.message_source == "condition" else "statement"
                 key = record_id(self.project, facts.language, type_, template)
                 draft = self.drafts.get(key)
                 if draft is None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from windtunnel.catalog.conditions import Atom, Several, all_hold, code, literal_items, read
+from windtunnel.catalog.conditions import Atom, Condition, Several, all_hold, code, literal_items, read
 from windtunnel.catalog.record import (
     NOT_ANALYSED,
     Citation,
@@ -426,13 +426,27 @@ def _of_settings(record: Record, site: Site) -> Iterator[Claim]:
 def _of_guard_turned(site: Site, deciding: Sequence[Guard]) -> Claim:
     """The condition that decides, as it has to be for the error to stay away."""
     last = deciding[-1]
-    same = [g for g in deciding if g.holds == last.holds or g is last][-1:]
     turned = read(last.condition, not last.holds)
-    choice = _choice(last)
-    words = choice or f"Make sure that {turned.words}"
-    if not choice and isinstance(turned, Several) and turned.how == "or":
-        words = f"Make sure that {turned.words.removeprefix('either ')}"
-    return _claim(f"{words}.", [_of_guard(site, guard) for guard in same])
+    allowed = _allowed(deciding, turned)
+    words = _choice(last) or f"Make sure that {turned.words}"
+    if allowed:
+        words = f"Make sure that {allowed}"
+    elif isinstance(turned, Several) and turned.how == "or":
+        words = words.replace("that either ", "that ")
+    return _claim(f"{words}.", [_of_guard(site, guard) for guard in (deciding if allowed else [last])])
+
+
+def _allowed(deciding: Sequence[Guard], turned: Condition) -> str:
+    """Where several values of one thing were excluded one after the other, each of them keeps the error away."""
+    if isinstance(turned, Several) or turned.verb != "is":
+        return ""
+    read_guards = [read(guard.condition, guard.holds) for guard in deciding]
+    values = [
+        condition.object
+        for condition in read_guards
+        if not isinstance(condition, Several) and condition.verb == "is not" and condition.subject == turned.subject
+    ]
+    return f"{code(turned.subject)} is {_any_of(values)}" if len(values) > 1 else ""
 
 
 def _choice(guard: Guard) -> str:

@@ -207,14 +207,16 @@ def _write_records(connection: Connection, snapshot: int, drafts: list[Draft], i
 
 
 @dataclass(frozen=True)
-class _Identity:
+class Identity:
+    """Who a record is, for finding what became of it."""
+
     type: str
     text: str
     places: frozenset[tuple[str, str]]
     """Path and function."""
 
 
-def _identities(connection: Connection, snapshot: int) -> dict[str, _Identity]:
+def _identities(connection: Connection, snapshot: int) -> dict[str, Identity]:
     from windtunnel.catalog.store import Matchable
 
     decode = msgspec.msgpack.Decoder(Matchable).decode
@@ -222,16 +224,16 @@ def _identities(connection: Connection, snapshot: int) -> dict[str, _Identity]:
     for key, matchable in connection.execute("SELECT id, matchable FROM records WHERE snapshot = ?", [snapshot]):
         one = decode(matchable)
         places = frozenset((path, function) for path, _, _, function in one.places)
-        found[key] = _Identity(one.type, identity_of(one.template), places)
+        found[key] = Identity(one.type, identity_of(one.template), places)
     return found
 
 
-def _write_aliases(connection: Connection, earlier: Mapping[str, _Identity], drafts: list[Draft]) -> int:
+def _write_aliases(connection: Connection, earlier: Mapping[str, Identity], drafts: list[Draft]) -> int:
     """Hand the ids of records whose message was edited on to what became of them."""
     now = {draft.id for draft in drafts}
     removed = {key: identity for key, identity in earlier.items() if key not in now}
     added = {
-        draft.id: _Identity(draft.type, identity_of(draft.template), frozenset(draft.places))
+        draft.id: Identity(draft.type, identity_of(draft.template), frozenset(draft.places))
         for draft in drafts
         if draft.id not in earlier
     }
@@ -240,7 +242,7 @@ def _write_aliases(connection: Connection, earlier: Mapping[str, _Identity], dra
     return len(pairs)
 
 
-def edited(removed: Mapping[str, _Identity], added: Mapping[str, _Identity]) -> Iterable[tuple[str, str]]:
+def edited(removed: Mapping[str, Identity], added: Mapping[str, Identity]) -> Iterable[tuple[str, str]]:
     """Pairs of an old and a new id: same type, in the same function or file, and messages that are alike."""
     by_path: dict[tuple[str, str], list[str]] = {}
     for key, identity in added.items():

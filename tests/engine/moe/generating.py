@@ -21,7 +21,7 @@ NEVER = forbidden_tokens(make_tokenizer(CONFIG.vocabulary_size))
 
 def model_of(config: ModelConfig = CONFIG) -> Model:
     weights = {name: values.astype(np.float32) for name, values in dense_tensors(config).items()}
-    return Model(config, weights, NEVER[NEVER < config.vocabulary_size])
+    return Model(config, weights, np.intersect1d(NEVER, np.arange(config.vocabulary_size)))
 
 
 class LocalExperts:

@@ -31,7 +31,8 @@ _LEVEL = "|".join(sorted(_LEVELS, key=len, reverse=True))
 _FILE = r"[\w./<>+-]*\w\.(?:py|pyx|cc|cpp|cxx|cu|cuh|h|hh|hpp|rs|go|ts|tsx|js|mjs|java)"
 _TOKENS = re.compile(
     rf"""\s*(?:
-      (?P<tag>\([^()\n]{{0,80}}?\bpid=\d+[^()\n]{{0,80}}\)|\[pod/[^\]\n]{{1,200}}\]|[\w.-]{{1,60}}\ {{1,12}}\|(?=\s))
+      (?P<tag>\([^()\n]{{0,80}}?\bpid=\d+[^()\n]{{0,80}}\)|\[pod/[^\]\n]{{1,200}}\]
+      |(?!(?:{_LEVEL})\b)[\w.-]{{1,60}}\ {{1,12}}\|(?=\s))
     | (?P<time>\[?(?:(?:{_DATE})[T ,]{{1,2}})?{_CLOCK}\]?|\[?\d{{10}}\.\d{{1,9}}\]?)
     | (?P<klog>[IWEF](?:\d{{4}}|\d{{8}})\ {_CLOCK}\ {{1,8}}\d{{1,9}}\ (?P<klog_file>{_FILE}):(?P<klog_line>\d+)\])
     | [\[(]?(?P<place>{_FILE}):(?P<line>\d{{1,7}})(?::\d{{1,5}})?[\])]?(?=[\s:\]-]|$)
@@ -109,6 +110,12 @@ def _stands_for_level(match: re.Match[str], line: str, is_prefixed: bool) -> boo
     if match[0].strip()[:1] in "[(<" or word.isupper():
         return True
     return is_prefixed and after in (":", " ", "|", "-", "]", "")
+
+
+def process_of(line: str) -> str:
+    """The process that a line's beginning names, as Ray, vLLM, docker and kubectl do; empty: none."""
+    match = _TOKENS.match(line)
+    return match["tag"] or "" if match else ""
 
 
 def is_log_line(line: str) -> bool:

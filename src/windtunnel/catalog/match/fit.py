@@ -81,6 +81,9 @@ def fit(template: tuple[Part, ...], text: str, *, may_be_cut: bool = False) -> F
     pieces = pieces_of(template)
     if not pieces:
         return None
+    before = pieces[-2] if len(pieces) > 1 and isinstance(pieces[-1], Hole) else ""
+    if isinstance(before, str) and before.endswith(" ") and text.endswith(before.rstrip()):
+        text += " "  # the last hole is empty, and the space before it was the text's end
     total = sum(_num_characters(piece) for piece in pieces if isinstance(piece, str))
     found = _whole(pieces, text, total) or _within(pieces, text, total)
     if found is None and may_be_cut:
@@ -131,7 +134,7 @@ def _within(pieces: Sequence[Part], text: str, total: int) -> Fit | None:
         if isinstance(piece, Hole):
             values.append("")
             continue
-        at = text.find(piece, position)
+        at = _at_words(piece, text, position, is_first=i == 0, is_last=i == len(pieces) - 1)
         if at < 0:
             return None
         if start is None:
@@ -145,6 +148,24 @@ def _within(pieces: Sequence[Part], text: str, total: int) -> Fit | None:
         values[-1] = text[position:]
         position = len(text)
     return _checked(Fit(tuple(values), start, position, total, total, text), pieces)
+
+
+def _at_words(literal: str, text: str, position: int, *, is_first: bool, is_last: bool) -> int:
+    """Where a literal is; one at the template's end is not within a word: `n must be` is not in `len must be`."""
+    at = text.find(literal, position)
+    while at >= 0:
+        end = at + len(literal)
+        is_within = (is_first and at > 0 and _is_joined(text[at - 1], literal[0])) or (
+            is_last and end < len(text) and _is_joined(literal[-1], text[end])
+        )
+        if not is_within:
+            break
+        at = text.find(literal, at + 1)
+    return at
+
+
+def _is_joined(one: str, other: str) -> bool:
+    return (one.isalnum() or one == "_") and (other.isalnum() or other == "_")
 
 
 def _cut(pieces: Sequence[Part], text: str, full: str, total: int) -> Fit | None:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from windtunnel.catalog.match.clean import margin_of
 
-_MOST_FOREIGN_LINES = 200
+MOST_FOREIGN_LINES = 30
 """Of other processes, between two lines of a traceback."""
 
 
@@ -27,15 +27,9 @@ class Lines:
         for index, _ in block:
             self._taken[index] = 1
 
-    def first_taken(self) -> int | None:
-        """The first line that belongs to what was read."""
-        index = self._taken.find(1)
-        return index if index >= 0 else None
-
-    def last_taken(self) -> int | None:
-        """The last line that belongs to what was read."""
-        index = self._taken.rfind(1)
-        return index if index >= 0 else None
+    def taken(self) -> list[int]:
+        """The lines that belong to what was read."""
+        return [index for index, is_taken in enumerate(self._taken) if is_taken]
 
     def number(self, index: int) -> int:
         """Its number in the file."""
@@ -46,29 +40,32 @@ class Lines:
 
         Lines of other processes are left out, where each line has the prefix.
         """
-        margin = margin_of(prefix)
+        margin = self._margin(start, prefix)
         block = [(start, self.lines[start][len(prefix) :])]
-        has_prefix = self._goes_on(start, prefix)
         foreign = 0
         for index in range(start + 1, len(self.lines)):
-            if len(block) >= most or foreign > _MOST_FOREIGN_LINES:
+            if len(block) >= most or foreign > MOST_FOREIGN_LINES:
                 break
             if self._taken[index]:
                 continue
-            text = margin(self.lines[index]) if has_prefix else self.lines[index]
-            if text is None:
-                foreign += 1
-                continue
-            foreign = 0
-            block.append((index, text))
+            text = margin(self.lines[index])
+            foreign = foreign + 1 if text is None else 0
+            if text is not None:
+                block.append((index, text))
         return block
 
-    def _goes_on(self, start: int, prefix: str) -> bool:
-        """Whether one of the next lines has the prefix too; else it stood on the first line only."""
+    def _margin(self, start: int, prefix: str) -> Callable[[str], str | None]:
+        """How the lines below begin: a logger repeats its prefix as it is, others with another time, or not at all."""
         if not prefix.strip():
-            return bool(prefix)
+            return margin_of(prefix)
+        below = [
+            self.lines[index] for index in range(start + 1, min(start + 6, len(self.lines))) if not self._taken[index]
+        ]
+        whole = prefix.rstrip()
+        if any(line.startswith(whole) for line in below):
+            return lambda line: line[len(prefix) :] if line.startswith(whole) else None
         margin = margin_of(prefix)
-        return any(margin(line) is not None for line in self.lines[start + 1 : start + 6])
+        return margin if any(margin(line) is not None for line in below) else lambda line: line
 
     def __iter__(self) -> Iterator[int]:
         """The indices of lines that were not taken yet, in order."""

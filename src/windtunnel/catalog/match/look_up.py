@@ -7,11 +7,11 @@ words that it shares with a template; last, a search, which is a hint and no ans
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from windtunnel.catalog.match.answer import SCHEMA, Answer, Explanation, Match, SeenAt, SeenError, Value
-from windtunnel.catalog.match.judge import FOUND, Candidate, at_place, by_text, is_explicit
+from windtunnel.catalog.match.judge import FOUND, Candidate, at_place, by_text, is_explicit, similarity, weight
 from windtunnel.catalog.match.outside import to_index, why_not
 from windtunnel.catalog.match.places import file_name, is_inner, last_name
 from windtunnel.catalog.match.reading import read
@@ -21,13 +21,17 @@ from windtunnel.errors import NotInCatalog
 
 if TYPE_CHECKING:
     from windtunnel.catalog.record import Claim, Record
-    from windtunnel.catalog.store import Hit, Matchable, Store
+    from windtunnel.catalog.store import Matchable, Store
 
 LIMIT = 5
 _OURS = "windtunnel"
 _CODE = re.compile(r"\bWT-[A-Z]+(?:-[A-Z]+)*\b")
 _ID = re.compile(r"[0-9a-f]{6,16}")
 _MOST_WORDS = 400
+_MOST_SEARCHED_CHARACTERS = 400
+_MOST_HITS = 12
+_LEAST_WEIGHT = 1.0
+_MOST_SIMILAR, _LEAST_SIMILAR, _OF_SIMILAR = 3, 0.4, 0.1
 _LEAST_ALONE = 25
 """Letters and digits of a message that may be another function's than the traceback says."""
 _MOST_SHOWN_CHARACTERS = 500
@@ -40,6 +44,8 @@ class Explained(NamedTuple):
 
     seen: Seen
     candidates: tuple[Candidate, ...]
+    near: tuple[Matchable, ...] = ()
+    """Where nothing else is found: what a search for its words finds."""
     is_interpreters: bool = False
     """Its innermost frame is a function of an indexed project, but nothing that raises there is this error."""
 
@@ -62,20 +68,43 @@ class Explained(NamedTuple):
         return "found" if best.confidence >= FOUND and best.kind.startswith("place") else "possible"
 
 
+class Sighted(NamedTuple):
+    """A chain of a text, how often it is there, and the last line where it is."""
+
+    chain: tuple[Explained, ...]
+    num_times: int = 1
+    last_line: int = 0
+
+
 def explain(text: str, store: Store, *, project: str | None = None, limit: int = LIMIT) -> Explanation:
     """What a line, traceback, log, body, error code or record id is; at most `limit` records for each error."""
     direct = _by_name(text.strip(), store, project)
-    events = [direct] if direct else explained(read(text), store, project)
-    return explanation(events, store, text, project=project, limit=limit)
+    chains = [direct] if direct else explained(read(text), store, project)
+    return explanation([Sighted(chain) for chain in chains], store, limit=limit)
 
 
 def explained(events: Iterable[Event], store: Store, project: str | None = None) -> list[tuple[Explained, ...]]:
-    """Each event's errors with their candidates. Of several lines, those that say nothing are left out."""
+    """Each event's errors with their candidates, tracebacks first. Of lines, those that say nothing are left out."""
     chains = [tuple(resolve(seen, store, project) for seen in event) for event in events]
+    if len(chains) > 1 and _is_paragraph(chains[0]):
+        lines = chains[1:]
+        if _confidence(chains[0]) > max(map(_confidence, lines)):
+            return chains[:1]
+        chains = lines
     if len(chains) == 1:
         return chains
-    kept = [chain for chain in chains if is_worth_telling(chain)]
-    return kept or chains[:1]
+    kept = [chain for chain in chains if is_worth_telling(chain)] or chains[:1]
+    return sorted(kept, key=lambda chain: not any(item.seen.has_trace for item in chain))
+
+
+def _is_paragraph(chain: tuple[Explained, ...]) -> bool:
+    """Several lines that were read as one message, and are read one by one as well."""
+    root = chain[0].seen
+    return root.last_line > root.first_line and not root.has_trace
+
+
+def _confidence(chain: tuple[Explained, ...]) -> float:
+    return max((item.candidates[0].confidence for item in chain if item.candidates), default=0.0)
 
 
 def is_worth_telling(chain: tuple[Explained, ...]) -> bool:
@@ -99,7 +128,10 @@ def resolve(seen: Seen, store: Store, project: str | None = None) -> Explained:
     """The records that an error may be, the best first."""
     frame = seen.frames[-1] if seen.frames else None
     if frame is None:
-        return Explained(seen, tuple(by_text(seen, _with_words(seen, store, project))))
+        if candidates := by_text(seen, _with_words(seen, store, project)):
+            return Explained(seen, tuple(candidates))
+        near = _searched(seen, store, project)
+        return Explained(seen, tuple(by_text(seen, near)), tuple(near))
     near = _at_frame(frame, store, project)
     candidates = at_place(seen, frame, near)
     if candidates:
@@ -138,6 +170,13 @@ def _with_words(seen: Seen, store: Store, project: str | None) -> list[Matchable
     return [matchable for matchable in store.by_words(words) if project in (None, matchable.project)]
 
 
+def _searched(seen: Seen, store: Store, project: str | None) -> list[Matchable]:
+    """A message that was cut off may have lost the words that its record is kept under: a search takes any."""
+    words = [word for word in words_of(seen.message[:_MOST_SEARCHED_CHARACTERS]) if weight(word) >= _LEAST_WEIGHT]
+    hits = store.search(" ".join(words), project=project, limit=_MOST_HITS) if words else []
+    return [_matchable(store.record(hit.id)) for hit in hits]
+
+
 def _by_name(text: str, store: Store, project: str | None) -> tuple[Explained, ...] | None:
     """A record's id, or a code of windtunnel's own errors."""
     if _ID.fullmatch(text):
@@ -161,57 +200,65 @@ def _by_name(text: str, store: Store, project: str | None) -> tuple[Explained, .
 
 
 def _certain(record: Record, why: str) -> Explained:
+    seen = Seen(record.type, record.text)
+    return Explained(seen, (Candidate(_matchable(record), "place, whole message", 1.0, (why,)),))
+
+
+def _matchable(record: Record) -> Matchable:
     from windtunnel.catalog.store import Matchable
 
     places = tuple((site.path, site.start, site.end, site.function) for site in record.sites)
-    matchable = Matchable(
+    return Matchable(
         id=record.id, project=record.project, language=record.language, kind=record.kind, type=record.type,
         template=record.template, message_source=record.message_source, renders=record.renders, places=places,
     )  # fmt: skip
-    seen = Seen(record.type, record.text)
-    return Explained(seen, (Candidate(matchable, "place, whole message", 1.0, (why,)),))
 
 
-def explanation(
-    chains: Sequence[tuple[Explained, ...]], store: Store, text: str, *, project: str | None = None, limit: int = LIMIT,
-    counts: dict[int, int] | None = None,
-) -> Explanation:  # fmt: skip
+def explanation(sighted: Iterable[Sighted], store: Store, *, limit: int = LIMIT) -> Explanation:
     """Put together what was found: each distinct error once, roots first."""
-    errors: list[tuple[Explained, int, int]] = []  # with count and last line
-    known: dict[tuple[str, ...], int] = {}
-    for position, chain in enumerate(chains):
-        times = (counts or {}).get(position, 1)
-        for item in chain:
-            key = item.identity
-            if key in known:
-                first, count, last = errors[known[key]]
-                errors[known[key]] = (first, count + times, max(last, item.seen.last_line))
+    errors: dict[tuple[str, ...], _Counted] = {}
+    for chain, num_times, last_line in sighted:
+        for item in _each_once(chain):
+            last = max(last_line, item.seen.last_line)
+            known = errors.get(item.identity)
+            if known is None:
+                errors[item.identity] = _Counted(item, num_times, last)
             else:
-                known[key] = len(errors)
-                errors.append((item, times, item.seen.last_line))
-    records, answer = _records(errors, store, limit), _answer(errors)
-    similar: tuple[Match, ...] = ()
-    if not records:
-        similar = _similar(errors, text, store, project)
-    frames = [frame for item, *_ in errors for frame in reversed(item.seen.frames)]
+                errors[item.identity] = _Counted(known.item, known.num_times + num_times, max(known.last_line, last))
+    items = [counted.item for counted in errors.values()]
+    records = _records(items, store, limit)
     projects = store.projects()
-    missing = [item for item, *_ in errors if not item.candidates]
+    frames = [frame for item in items if not item.candidates for frame in reversed(item.seen.frames)]
     return Explanation(
-        SCHEMA, bool(records), answer, tuple(records), tuple(_error(*entry) for entry in errors),
-        tuple(f"{p.name} {p.version}" for p in projects),
-        to_index(frames, {p.name for p in projects}) if missing else (), similar,
+        SCHEMA, bool(records), _answer(items), tuple(records), tuple(_error(counted) for counted in errors.values()),
+        tuple(f"{p.name} {p.version}" for p in projects), to_index(frames, {p.name for p in projects}),
+        () if records else tuple(_similar(items, store)),
     )  # fmt: skip
 
 
-def _answer(errors: list[tuple[Explained, int, int]]) -> Answer:
-    answers = {item.answer for item, *_ in errors}
+def _each_once(chain: tuple[Explained, ...]) -> Iterable[Explained]:
+    """pydantic's error and the one that it reports are one record's."""
+    once: dict[tuple[str, ...], Explained] = {}
+    for item in chain:
+        once.setdefault(item.identity, item)
+    return once.values()
+
+
+class _Counted(NamedTuple):
+    item: Explained
+    num_times: int
+    last_line: int
+
+
+def _answer(items: list[Explained]) -> Answer:
+    answers = {item.answer for item in items}
     return "found" if "found" in answers else "possible" if "possible" in answers else "not in this catalog"
 
 
-def _records(errors: list[tuple[Explained, int, int]], store: Store, limit: int) -> list[Match]:
+def _records(items: list[Explained], store: Store, limit: int) -> list[Match]:
     """The best candidate of each error, roots first, then the others; each record once."""
-    wanted = [(index, item.candidates[0]) for index, (item, *_) in enumerate(errors) if item.candidates]
-    others = [(index, c) for index, (item, *_) in enumerate(errors) for c in item.candidates[1:limit]]
+    wanted = [(index, item.candidates[0]) for index, item in enumerate(items) if item.candidates]
+    others = [(index, c) for index, item in enumerate(items) for c in item.candidates[1:limit]]
     wanted += sorted(others, key=lambda pair: -pair[1].confidence)
     shown: set[str] = set()
     records = []
@@ -243,31 +290,27 @@ def _texts(claims: Sequence[Claim]) -> tuple[str, ...]:
     return tuple(claim.text if claim.code is None else f"{claim.text}\n{claim.code}" for claim in claims)
 
 
-def _error(item: Explained, count: int, last_line: int) -> SeenError:
-    seen = item.seen
+def _error(counted: _Counted) -> SeenError:
+    item, seen = counted.item, counted.item.seen
     frame = seen.frames[-1] if seen.frames else None
     raised_in = ""
     if frame is not None:
         line = f":{frame.line}" if frame.line else ""
         raised_in = f"{frame.path}{line}" + (f", in {frame.function}" if frame.function else "")
     return SeenError(
-        seen.type, seen.message[:_MOST_SHOWN_CHARACTERS], item.answer, count, seen.first_line, last_line, seen.how,
-        raised_in, "" if item.candidates else why_not(seen, item.is_interpreters),
+        seen.type, seen.message[:_MOST_SHOWN_CHARACTERS], item.answer, counted.num_times, seen.first_line,
+        counted.last_line, seen.how, raised_in, "" if item.candidates else why_not(seen, item.is_interpreters),
         tuple(candidate.matchable.id for candidate in item.candidates[:LIMIT]),
     )  # fmt: skip
 
 
-def _similar(
-    errors: list[tuple[Explained, int, int]], text: str, store: Store, project: str | None
-) -> tuple[Match, ...]:
-    """What a search finds: no answer, but perhaps a hint. Not for tracebacks, which say where it was raised."""
-    if any(item.seen.frames for item, *_ in errors):
-        return ()
-    words = " ".join(words_of(text[:2_000])[:40])
-    hits: list[Hit] = store.search(words, project=project, limit=3) if words else []
-    found = []
-    for hit in hits:
-        item = _certain(store.record(hit.id), "a search for the text's words finds it")
-        candidate = item.candidates[0]._replace(confidence=0.1)
-        found.append(_match(candidate, 0, store.record(hit.id)))
-    return tuple(found)
+def _similar(items: list[Explained], store: Store) -> Iterator[Match]:
+    """What has most of the words: no answer, but perhaps a hint. Not for tracebacks, which say where it was raised."""
+    for index, item in enumerate(items[:_MOST_SIMILAR]):
+        words = words_of(item.seen.message)
+        scored = sorted(((similarity(m, words), m) for m in item.near), key=lambda pair: -pair[0])
+        for likeness, matchable in scored[:_MOST_SIMILAR]:
+            if likeness >= _LEAST_SIMILAR:
+                evidence = (f"{likeness:.0%} of its words, counted by their weight, are in the text",)
+                candidate = Candidate(matchable, "similar words", round(_OF_SIMILAR * likeness, 3), evidence)
+                yield _match(candidate, index, store.record(matchable.id))

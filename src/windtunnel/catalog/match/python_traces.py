@@ -169,9 +169,11 @@ class _Reader:
             if indent < column:
                 break
             self.position += 1
-            if rule and ((rule["first"] is not None and indent == column) or (rule["number"] and indent == column + 2)):
+            is_first = rule is not None and rule["first"] is not None and indent == column
+            is_next = rule is not None and rule["first"] is None and indent == column + 2
+            if is_first or (is_next and rule is not None and rule["number"]):
                 members.append([])
-            elif rule and not rule["number"] and indent == column + 2:
+            elif is_next:
                 break
             else:
                 (members[-1] if members else own).append((index, raw))

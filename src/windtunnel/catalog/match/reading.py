@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 
 from windtunnel.catalog.match.bodies import read_body
-from windtunnel.catalog.match.clean import lines_of, prefix_of
+from windtunnel.catalog.match.clean import lines_of, prefix_of, process_of
 from windtunnel.catalog.match.lines import Block, Lines
 from windtunnel.catalog.match.other_traces import (
     FORMS,
@@ -19,6 +19,8 @@ from windtunnel.catalog.match.python_traces import FRAME_START, HEAD, read_pytho
 from windtunnel.catalog.match.seen import Event, Seen
 
 _Read = Callable[[Lines, Block], tuple[list[Event], int]]
+_LOGGED = ("python", "java", "javascript")
+"""Loggers of these write tracebacks below their words."""
 _BLOCK_SIZES = (200, 4_000, 40_000)
 _TYPE = re.compile(r"(?P<type>(?:\w+(?:\.|::))*[A-Z]\w{2,80}|(?:\w+\.)*error)(?:: (?P<message>\S.*)|:?$)", re.DOTALL)
 _MOST_PARAGRAPH_LINES = 12
@@ -42,7 +44,7 @@ def read_lines(lines: Lines, *, traces_until: int | None = None) -> list[Event]:
             break
         found = list(_traces(lines, index))
         if found:
-            logged = _logged_above(lines, index) if found[0][-1].has_trace else None
+            logged = _logged_above(lines, index) if found[0][-1].language in _LOGGED else None
             if logged and events and len(events[-1]) == 1 and events[-1][0].last_line == logged.last_line:
                 events.pop()  # it belongs to the traceback
                 num_plain -= 1
@@ -98,8 +100,14 @@ def _has_causes(lines: Lines, index: int) -> bool:
 
 def _logged_above(lines: Lines, index: int) -> Seen | None:
     """What a logger said right above a traceback."""
-    prefix = prefix_of(lines.lines[index - 1]) if index else None
-    if prefix is None or prefix.level is None or prefix.level < 2 or not prefix.rest.strip():
+    above = lines.lines[index - 1] if index else ""
+    prefix = prefix_of(above)
+    if (
+        process_of(above) != process_of(lines.lines[index])
+        or prefix.level is None
+        or prefix.level < 2
+        or not prefix.rest.strip()
+    ):
         return None
     number = lines.number(index - 1)
     seen = Seen("", prefix.rest, (), "logged", number, number, is_type_certain=False)

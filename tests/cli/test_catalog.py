@@ -1,0 +1,178 @@
+"""The catalog's commands, as a user calls them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.catalog.trees import TRANSFERS, write_tree
+from windtunnel.cli.main import main
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    return write_tree(tmp_path / "tree", TRANSFERS)
+
+
+@pytest.fixture
+def store(tmp_path: Path, tree: Path) -> str:
+    path = str(tmp_path / "catalog.sqlite")
+    assert main(["catalog", "index", str(tree), "--project", "link", "--store", path]) == 0
+    return path
+
+
+def output(capsys: pytest.CaptureFixture[str]) -> str:
+    return capsys.readouterr().out
+
+
+def test_a_tree_is_indexed_listed_searched_shown_and_removed(
+    tree: Path, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["catalog", "index", str(tree), "--project", "link", "--store", store]) == 0
+    assert "link working tree: 2 errors in 4 files" in output(capsys)
+    assert main(["catalog", "list", "--store", store]) == 0
+    assert [line.split()[0] for line in output(capsys).splitlines()] == ["project", "link"]
+    assert main(["catalog", "search", "transfer", "failed", "--store", store, "--json"]) == 0
+    hit = json.loads(output(capsys))["hits"][0]
+    assert hit["type"] == "TransferFailed"
+    assert main(["catalog", "show", hit["id"][:8], "--store", store]) == 0
+    shown = output(capsys)
+    for words in (
+        "what it means",
+        "A peer's memory could not be read.",
+        "engine/link.py:18",
+        "neither",
+        "worker.py:12",
+    ):
+        assert words in shown, words
+    assert main(["catalog", "show", hit["id"], "--store", store, "--json"]) == 0
+    record = json.loads(output(capsys))
+    assert (record["schema"], record["id"], record["handled"]) == ("error-record/1", hit["id"], "some")
+    assert main(["catalog", "remove", "link", "--store", store]) == 0
+    assert "2 records" in output(capsys)
+
+
+def test_a_message_is_explained_and_one_that_is_unknown_exits_with_1(
+    store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output(capsys)
+    assert main(["explain", "transfer from rank 3 failed with state=ERR", "--store", store]) == 0
+    said = output(capsys)
+    assert "TransferFailed" in said and "rank 3" in said and "ERR" in said
+    assert main(["explain", "division by zero", "--store", store]) == 1
+    assert "link" in output(capsys)
+
+
+def test_a_store_that_is_not_there_exits_with_2(tmp_path: Path) -> None:
+    assert main(["explain", "x", "--store", str(tmp_path / "none")]) == 2
+
+
+def test_a_difference_is_told_in_markdown_and_in_json(
+    tree: Path, store: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    output(capsys)
+    code = (
+        TRANSFERS["engine/link.py"].replace('!= "PROC"', '== "ERR"') + "\n\ndef more():\n    raise KeyError('fresh')\n"
+    )
+    (tree / "engine/link.py").write_text(code)
+    (tree / "engine/worker.py").write_text(
+        TRANSFERS["engine/worker.py"].replace("worker failed:", "the worker failed:")
+    )
+    assert main(["catalog", "diff", "link", str(tree), "--store", store]) == 1
+    said = output(capsys)
+    for words in (
+        "## New errors",
+        "`KeyError: fresh`",
+        "## Reworded",
+        "the worker failed",
+        "## Raised under other",
+        '"ERR"',
+    ):
+        assert words in said, words
+    assert main(["catalog", "diff", "link", str(tree), "--store", store, "--json"]) == 1
+    found = json.loads(output(capsys))
+    assert [len(found[key]) for key in ("added", "removed", "reworded", "guards")] == [1, 0, 1, 1]
+    assert main(["catalog", "diff", "link", "link", "--store", store]) == 0
+
+
+FAULTY = """
+def f(x):
+    if x:
+        raise ValueError
+    assert x, "all is well here"
+    assert x > 1
+
+def g():
+    raise RuntimeError("the very same words")
+
+def h():
+    raise TypeError("the very same words")
+
+def i():
+    raise ValueError("no")
+"""
+
+
+def test_faults_of_messages_are_found_and_a_baseline_lets_only_new_ones_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, known = write_tree(tmp_path / "faulty", {"a.py": FAULTY}), str(tmp_path / "known.json")
+    check = ["catalog", "check", str(folder), "--store", str(tmp_path / "none")]
+    assert main(check) == 1
+    found = [(line.split(":")[1], line.split(": ")[1]) for line in output(capsys).splitlines()]
+    assert found == [
+        ("4", "no-message"), ("6", "assert-without-message"), ("9", "duplicate-message"),
+        ("12", "duplicate-message"), ("15", "short-message"),
+    ]  # fmt: skip
+    assert main([*check, "--ignore", "no-message,short-message", "--json"]) == 1
+    assert len(json.loads(output(capsys))["findings"]) == 3
+    assert main([*check, "--github"]) == 1
+    assert output(capsys).startswith("::warning file=a.py,line=4,title=no-message::")
+    assert main([*check, "--baseline", known, "--update"]) == 0
+    assert main([*check, "--baseline", known]) == 0
+    (folder / "b.py").write_text("raise ValueError\n")
+    assert main([*check, "--baseline", known]) == 1
+    assert output(capsys).splitlines()[-1].startswith("b.py:1: no-message")
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ("catalog check . --ignore no-mesage", "did you mean no-message"),
+        ("catalog check . --update", "no baseline"),
+        ("catalog diff one", "Name two"),
+        ("catalog show zzzzzzzz --store {store}", "has no record"),
+        ("catalog search x --project lnk --store {store}", "did you mean link"),
+        ("catalog index /no/such/place --store {store}", "no such folder"),
+    ],
+)
+def test_what_makes_no_sense_is_one_error_that_names_it(
+    store: str, line: str, message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    capsys.readouterr()
+    assert main(line.format(store=store).split()) == 2
+    assert message in capsys.readouterr().err
+
+
+def test_windtunnel_s_own_errors_are_explained_without_being_asked_for(tmp_path: Path) -> None:
+    environ = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "windtunnel", "explain", "WT-HTTP-CONNECT"]
+    first = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
+    assert first.returncode == 0, first.stderr
+    assert "No connection to the server" in first.stdout
+
+
+@pytest.mark.parametrize("command", ["explain", "catalog index", "catalog show"])
+def test_help_imports_nothing_heavy(command: str) -> None:
+    code = (
+        f"import sys; from windtunnel.cli.main import main; main({[*command.split(), '--help']!r}); "
+        "print(*sorted({'numpy', 'tree_sitter', 'starlette', 'jinja2', 'ahocorasick_rs'} & sys.modules.keys()), "
+        "file=sys.stderr)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert result.stderr.strip() == ""
