@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import windtunnel
+from windtunnel.catalog.source.folder import FolderSource
 from windtunnel.catalog.store import Store
 from windtunnel.errors import WindtunnelError
 
@@ -27,6 +28,13 @@ def ensure_own(path: Path) -> None:
             _copy_built(path)
         elif find_spec("tree_sitter_python") is not None:
             _index(path)
+
+
+def own_source(folder: Path) -> FolderSource:
+    """windtunnel's package as a source: it is of its own version, wherever it lies."""
+    source = FolderSource(folder)
+    source.name, source.version, source.spec = PROJECT, windtunnel.__version__, f"pip:{PROJECT}"
+    return source
 
 
 def _copy_built(path: Path) -> None:
@@ -50,7 +58,6 @@ def _has(store: Store, version: str) -> bool:
 
 def _index(path: Path) -> None:
     from windtunnel.catalog.indexing import index
-    from windtunnel.catalog.source.folder import FolderSource
 
     folder = Path(windtunnel.__file__).parent
     if path.exists():
@@ -60,5 +67,5 @@ def _index(path: Path) -> None:
             if known and known[0].tool == windtunnel.__version__ and newest <= path.stat().st_mtime_ns:
                 return
     with Store.open(path, write=True) as store:
-        index(FolderSource(folder), store, project=PROJECT)
+        index(own_source(folder), store, project=PROJECT)
         os.utime(path)  # as fresh as what it was read from, whether or not anything had to be written

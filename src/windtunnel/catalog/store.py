@@ -80,6 +80,7 @@ class Hit(msgspec.Struct, frozen=True):
     severity: Severity | NotAnalysed
     score: float
     """Higher is better; of one search only."""
+    language: Language
 
 
 class Explained(msgspec.Struct, frozen=True):
@@ -228,6 +229,15 @@ class Store:
         rows = self._all(f"{_HIT} WHERE snapshot = ? ORDER BY path, line, id", self._snapshot(project, version))
         return [_hit(row, 0.0) for row in rows]
 
+    def versions_of(self, record_id: str) -> list[str]:
+        """The versions of its project that have a record, the one that was indexed last first."""
+        rows = self._all(
+            "SELECT version FROM records JOIN snapshots USING (snapshot) WHERE id = ? ORDER BY is_current DESC, "
+            "snapshot DESC",
+            record_id,
+        )
+        return [version for (version,) in rows]
+
     # --- finding --------------------------------------------------------------------------------------------------
 
     def by_place(self, name: str, function: str) -> list[Matchable]:
@@ -341,14 +351,14 @@ def _range(key: str) -> tuple[str, str]:
 
 
 _HIT = (
-    "SELECT record, records.id, project, version, kind, type, text, path, line, severity FROM records "
+    "SELECT record, records.id, project, version, kind, type, text, path, line, severity, language FROM records "
     "JOIN snapshots USING (snapshot)"
 )
 
 
 def _hit(row: tuple[Any, ...], score: float) -> Hit:
-    record_id, project, version, kind, type_, text, path, line, severity = row[1:]
-    return Hit(record_id, project, version, kind, type_, text, path, line, severity, score)
+    record_id, project, version, kind, type_, text, path, line, severity, language = row[1:]
+    return Hit(record_id, project, version, kind, type_, text, path, line, severity, score, language)
 
 
 def _word_query(words: str) -> str:

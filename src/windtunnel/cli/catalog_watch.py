@@ -128,24 +128,29 @@ def _followed(path: Path, *, new_only: bool, once: bool) -> Iterator[bytes]:
 def _content(path: Path, descriptor: int, *, once: bool) -> Iterator[bytes]:
     """What the open file has and gets, until another one has its name."""
     quiet = 0
+    is_cut = False
     while True:
         if data := os.read(descriptor, _BLOCK_BYTES):
-            quiet = 0
+            quiet, is_cut = 0, not data.endswith(b"\n")
             yield data
             continue
         if once:
             return
-        if os.fstat(descriptor).st_size < os.lseek(descriptor, 0, os.SEEK_CUR):
+        is_truncated = os.fstat(descriptor).st_size < os.lseek(descriptor, 0, os.SEEK_CUR)
+        if is_truncated or not _is_same(path, descriptor):
+            while not is_truncated and (data := os.read(descriptor, _BLOCK_BYTES)):
+                is_cut = not data.endswith(b"\n")  # written between the last look and the rotation
+                yield data
+            if is_cut:
+                yield b"\n"
+            if not is_truncated:
+                return
             os.lseek(descriptor, 0, os.SEEK_SET)
+            is_cut = False
             continue
         quiet += 1
         if quiet == _QUIET_POLLS:
             yield b""
-        if not _is_same(path, descriptor):
-            # what was written between the last look and the rotation
-            while data := os.read(descriptor, _BLOCK_BYTES):
-                yield data
-            return
         _wait()
 
 

@@ -55,7 +55,7 @@ def single_spaced(text: str) -> str:
     return _SPACE.sub(" ", text).strip()
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=16_384)
 def pieces_of(template: tuple[Part, ...]) -> tuple[Part, ...]:
     """The template as it is looked for: single spaces, none at its ends, neighbouring holes as one."""
     pieces: list[Part] = []
@@ -76,6 +76,12 @@ def pieces_of(template: tuple[Part, ...]) -> tuple[Part, ...]:
     return tuple(piece for piece in pieces if piece != "")
 
 
+@lru_cache(maxsize=16_384)
+def num_literal(pieces: tuple[Part, ...]) -> int:
+    """Letters and digits of the literals."""
+    return sum(_num_characters(piece) for piece in pieces if isinstance(piece, str))
+
+
 def fit(template: tuple[Part, ...], text: str, *, may_be_cut: bool = False) -> Fit | None:
     """How `text`, single-spaced, comes from a template; None where it does not. The whole text is tried first."""
     pieces = pieces_of(template)
@@ -84,7 +90,7 @@ def fit(template: tuple[Part, ...], text: str, *, may_be_cut: bool = False) -> F
     before = pieces[-2] if len(pieces) > 1 and isinstance(pieces[-1], Hole) else ""
     if isinstance(before, str) and before.endswith(" ") and text.endswith(before.rstrip()):
         text += " "  # the last hole is empty, and the space before it was the text's end
-    total = sum(_num_characters(piece) for piece in pieces if isinstance(piece, str))
+    total = num_literal(pieces)
     found = _whole(pieces, text, total) or _within(pieces, text, total)
     if found is None and may_be_cut:
         found = _cut(pieces, text.rstrip("….").rstrip(), text, total)
@@ -197,9 +203,10 @@ def _cut(pieces: Sequence[Part], text: str, full: str, total: int) -> Fit | None
 
 def _begun(literal: str, text: str, position: int) -> int:
     """How many characters of a literal the text ends with."""
-    for length in range(min(len(literal) - 1, len(text) - position), 0, -1):
-        if text.endswith(literal[:length]):
-            return length
+    at = max(position, len(text) - len(literal) + 1) - 1
+    while (at := text.find(literal[0], at + 1)) >= 0:
+        if literal.startswith(text[at:]):
+            return len(text) - at
     return 0
 
 

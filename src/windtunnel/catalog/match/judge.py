@@ -11,7 +11,7 @@ from __future__ import annotations
 import builtins
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from windtunnel.catalog.match.envelopes import Variant, variants_of
@@ -19,7 +19,7 @@ from windtunnel.catalog.match.fit import Fit, fit, pieces_of, single_spaced
 from windtunnel.catalog.match.places import file_name, same_function, same_path
 from windtunnel.catalog.match.seen import Frame, Seen
 from windtunnel.catalog.match.words import words_of
-from windtunnel.catalog.template import Hole, Part, merged, num_literal_characters
+from windtunnel.catalog.template import Hole, Part, literals_of, merged, num_literal_characters
 
 if TYPE_CHECKING:
     from windtunnel.catalog.store import Matchable
@@ -48,7 +48,9 @@ FOUND = 0.75
 _SAME_PLACE = 0.6
 """From here on, paths are taken for the same file's."""
 _SPECIFIC_CHARACTERS = 12
-_LEAST_CHARACTERS = 8
+_LEAST_CHARACTERS, _LEAST_OF_BEGINNING = 8, 5
+"""Letters and digits of a whole message without a type; fewer, where it begins with them: `IO error: {0}`."""
+_BEGINNING = 8
 _LEAST_OF_PART = 18
 """Letters and digits of a message that is only a part of the text: the interpreter's have some words of many."""
 _LEAST_SIMILAR = 0.7
@@ -128,11 +130,33 @@ class _Match(NamedTuple):
         return (not self.fit.is_cut, not self.fit.is_off, whole, self.fit.num_literal, self.fit.is_whole)
 
 
+class _Variants:
+    """The variants of a message, single-spaced; each is made when it is first wanted."""
+
+    def __init__(self, seen: Seen) -> None:
+        self._known: list[Variant] = []
+        self._rest = self._made(seen)
+
+    def __iter__(self) -> Iterator[Variant]:
+        yield from self._known
+        for variant in self._rest:
+            self._known.append(variant)
+            yield variant
+
+    @staticmethod
+    def _made(seen: Seen) -> Iterator[Variant]:
+        message = seen.message[:_MOST_CHARACTERS]
+        for variant in variants_of(message, seen.type):
+            yield variant._replace(text=single_spaced(variant.text))
+        if seen.type and not seen.is_type_certain:  # what stands before the colon may be the message's
+            yield Variant(single_spaced(f"{seen.type}: {message}"), "")
+
+
 def at_place(seen: Seen, frame: Frame, matchables: Iterable[Matchable]) -> list[Candidate]:
     """Records with a site in the frame's file and function that the error can be; the best first."""
     if frame.source and not is_explicit(frame.source) and seen.language == "python":
         return []  # the interpreter raised it there, or something that it called
-    variants = list(variants_of(seen.message[:_MOST_CHARACTERS], seen.type))
+    variants = _Variants(seen)
     found = []
     for matchable in matchables:
         place = _place_of(matchable, frame)
@@ -160,7 +184,7 @@ def _place_of(matchable: Matchable, frame: Frame) -> int | None:
     return min(near)[1] if near else None
 
 
-def _at_place(seen: Seen, frame: Frame, matchable: Matchable, place: int, variants: list[Variant]) -> Candidate | None:
+def _at_place(seen: Seen, frame: Frame, matchable: Matchable, place: int, variants: _Variants) -> Candidate | None:
     path, start, end, function = matchable.places[place]
     is_line = frame.line is not None and start <= frame.line <= end
     types = same_type(seen, matchable)
@@ -204,7 +228,9 @@ def _at_place(seen: Seen, frame: Frame, matchable: Matchable, place: int, varian
 
 
 def _says_its_message(matchable: Matchable) -> bool:
-    return matchable.message_source == "message" and num_literal_characters(matchable.template) > 0
+    return matchable.message_source == "message" and any(
+        character.isalnum() for part in matchable.template if isinstance(part, str) for character in part
+    )
 
 
 def _statement_is(matchable: Matchable, frame: Frame) -> bool:
@@ -219,13 +245,12 @@ def _statement_is(matchable: Matchable, frame: Frame) -> bool:
 
 def by_text(seen: Seen, matchables: Iterable[Matchable]) -> list[Candidate]:
     """Records that the text alone speaks for; the best first."""
-    variants = list(variants_of(seen.message[:_MOST_CHARACTERS], seen.type))
-    if seen.type and not seen.is_type_certain:  # what stands before the colon may be the message's
-        variants.append(Variant(f"{seen.type}: {seen.message}", ""))
+    variants = _Variants(seen)
     words = words_of(f"{seen.type} {seen.message}")
+    text, there = single_spaced(seen.message[:_MOST_CHARACTERS]), set(words)
     found = []
     for matchable in matchables:
-        if not _says_its_message(matchable):
+        if not _says_its_message(matchable) or not _may_fit(matchable, text, there):
             continue
         match = _matched(matchable, seen, variants)
         if match is None or not match.fit.num_literal:
@@ -235,6 +260,15 @@ def by_text(seen: Seen, matchables: Iterable[Matchable]) -> list[Candidate]:
         if candidate is not None:
             found.append(candidate)
     return ranked(found)
+
+
+def _may_fit(matchable: Matchable, text: str, words: set[str]) -> bool:
+    """Whether it is worth a look: the text has its beginning, or every second of its words."""
+    literals = literals_of(pieces_of(matchable.template))
+    if literals[0][:_BEGINNING] in text:
+        return True
+    own = {word for literal in literals for word in words_of(literal)}
+    return 2 * len(own & words) >= len(own)
 
 
 def _by_text(seen: Seen, matchable: Matchable, match: _Match) -> Candidate | None:
@@ -254,7 +288,8 @@ def _by_text(seen: Seen, matchable: Matchable, match: _Match) -> Candidate | Non
         kind = "cut message"
     elif match.fit.is_whole and match.variant.is_sure:
         if not is_specific:
-            if match.fit.num_literal < _LEAST_CHARACTERS and not types:
+            least = _LEAST_OF_BEGINNING if isinstance(match.pieces[0], str) else _LEAST_CHARACTERS
+            if match.fit.num_literal < least and not types:
                 return None
             kind = "whole message" if types else "whole generic message"
         else:
@@ -330,7 +365,7 @@ def _in_words(match: _Match) -> list[str]:
     return words
 
 
-def _matched(matchable: Matchable, seen: Seen, variants: list[Variant]) -> _Match | None:
+def _matched(matchable: Matchable, seen: Seen, variants: _Variants) -> _Match | None:
     """The best fit of the message, and of the form that its class shows it in, in any variant of the text."""
     if matchable.message_source != "message":
         return None
@@ -340,12 +375,14 @@ def _matched(matchable: Matchable, seen: Seen, variants: list[Variant]) -> _Matc
     best: _Match | None = None
     for template, is_rendered in templates:
         for variant in variants:
-            found = fit(template, single_spaced(variant.text), may_be_cut=True)
+            found = fit(template, variant.text, may_be_cut=True)
             if found is None:
                 continue
             match = _Match(found, variant, pieces_of(template), is_rendered)
             if best is None or match.strength > best.strength:
                 best = match
+            if found.is_whole and not found.is_cut and not found.is_off:
+                break  # what else may be taken off only leaves less of it
     return best
 
 

@@ -29,9 +29,11 @@ _CODE = re.compile(r"\bWT-[A-Z]+(?:-[A-Z]+)*\b")
 _ID = re.compile(r"[0-9a-f]{6,16}")
 _MOST_WORDS = 400
 _MOST_SEARCHED_CHARACTERS = 400
+_MOST_SEARCHED_WORDS = 6
 _MOST_HITS = 12
 _LEAST_WEIGHT = 1.0
 _MOST_SIMILAR, _LEAST_SIMILAR, _OF_SIMILAR = 3, 0.4, 0.1
+_OF_ELSEWHERE = 0.6
 _LEAST_ALONE = 25
 """Letters and digits of a message that may be another function's than the traceback says."""
 _MOST_SHOWN_CHARACTERS = 500
@@ -132,7 +134,7 @@ def resolve(seen: Seen, store: Store, project: str | None = None) -> Explained:
             return Explained(seen, tuple(candidates))
         near = _searched(seen, store, project)
         return Explained(seen, tuple(by_text(seen, near)), tuple(near))
-    near = _at_frame(frame, store, project)
+    near = _at_frame(seen, frame, store, project)
     candidates = at_place(seen, frame, near)
     if candidates:
         return Explained(seen, tuple(candidates))
@@ -140,12 +142,15 @@ def resolve(seen: Seen, store: Store, project: str | None = None) -> Explained:
     if is_ours and seen.language == "python":
         return Explained(seen, (), is_interpreters=True)
     elsewhere = [c for c in by_text(seen, _with_words(seen, store, project)) if _may_be_elsewhere(c, seen, frame)]
-    return Explained(seen, tuple(c._replace(confidence=c.confidence * 0.6) for c in elsewhere))
+    return Explained(seen, tuple(c._replace(confidence=c.confidence * _OF_ELSEWHERE) for c in elsewhere))
 
 
-def _at_frame(frame: Frame, store: Store, project: str | None) -> list[Matchable]:
+def _at_frame(seen: Seen, frame: Frame, store: Store, project: str | None) -> list[Matchable]:
+    """Records that the frame's function may raise; a panic that names no function is looked up by its words."""
     if is_inner(frame.function):
         return []
+    if not frame.function:
+        return _with_words(seen, store, project)
     found = store.by_place(file_name(frame.path), last_name(frame.function))
     return [matchable for matchable in found if project in (None, matchable.project)]
 
@@ -161,7 +166,7 @@ def _may_be_elsewhere(candidate: Candidate, seen: Seen, frame: Frame) -> bool:
     is_native = candidate.matchable.language != seen.language
     if not is_native and frame.source and not is_explicit(frame.source):
         return False
-    kinds = ("whole message, type", "whole message") if is_native else ("whole message, type",)
+    kinds = ("whole message, type", "whole message") if is_native or not seen.type else ("whole message, type",)
     return candidate.kind in kinds and candidate.order[3] >= _LEAST_ALONE
 
 
@@ -172,7 +177,8 @@ def _with_words(seen: Seen, store: Store, project: str | None) -> list[Matchable
 
 def _searched(seen: Seen, store: Store, project: str | None) -> list[Matchable]:
     """A message that was cut off may have lost the words that its record is kept under: a search takes any."""
-    words = [word for word in words_of(seen.message[:_MOST_SEARCHED_CHARACTERS]) if weight(word) >= _LEAST_WEIGHT]
+    words = sorted(set(words_of(seen.message[:_MOST_SEARCHED_CHARACTERS])), key=lambda word: (-weight(word), word))
+    words = [word for word in words[:_MOST_SEARCHED_WORDS] if weight(word) >= _LEAST_WEIGHT]
     hits = store.search(" ".join(words), project=project, limit=_MOST_HITS) if words else []
     return [_matchable(store.record(hit.id)) for hit in hits]
 

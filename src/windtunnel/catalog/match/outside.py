@@ -9,6 +9,7 @@ from windtunnel.catalog.match.seen import Frame, Seen
 
 _PACKAGE = re.compile(r"(?:^|[\\/])(?:site|dist)-packages[\\/](?P<name>[A-Za-z0-9_]+)(?:[\\/]|\.py$|\.[\w-]+\.so$)")
 _STANDARD = re.compile(r"[\\/](?:lib|Lib|lib64)[\\/](?:python3(?:\.\d+)?[\\/])?(?!.*(?:site|dist)-packages)|^<frozen ")
+_SYSTEM = re.compile(r"\(os error \d+\)$|^\[Errno -?\d+\]")
 _MOST_COMMANDS = 5
 
 
@@ -34,6 +35,8 @@ def why_not(seen: Seen, is_interpreters: bool) -> str:
     if not seen.frames:
         if seen.has_trace:
             return "its traceback has no frames, and no record has such words"
+        if _SYSTEM.search(seen.message):
+            return "the operating system's own words; what was made from them says where they come from"
         return "no record has such words"
     frame = seen.frames[-1]
     where = f"{frame.path}:{frame.line}" if frame.line else frame.path

@@ -6,6 +6,7 @@ import re
 
 _ROOTS = frozenset({"src", "lib", "Lib", "python", "."})
 _CLOSURE = re.compile(r"::\{\{?closure\}?\}(?:#\d+)?|\.func\d+(?:\.\d+)*|::\{shim[^}]*\}|::<[^>]*>")
+_LAMBDA = re.compile(r"lambda\$(\w+)\$\d+")
 _GENERIC = re.compile(r"\[[^\]]*\]|<[^<>]*>")
 _INNER = frozenset({"<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>", "<lambda>"})
 
@@ -44,7 +45,9 @@ def last_name(function: str) -> str:
     """A function's own name: of `pkg.(*Type).Do`, `module::Type::run`, `Type.run`; empty: a module's top."""
     if function in ("", "<module>"):
         return ""
-    function = _CLOSURE.sub("", function)
+    if function.endswith(".<init>"):  # Java's constructor has its class's name
+        function = function.removesuffix(".<init>").replace("$", ".")
+    function = _CLOSURE.sub("", _LAMBDA.sub(r"\1", function))
     previous = None
     while previous != function and "<" in function[1:]:
         previous, function = function, _GENERIC.sub("", function)

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 LEAST_CHARACTERS = 10
 """Letters and digits of a template's literals: what says less stands in many lines that are no errors."""
 _LEAST_KEY_BYTES = 6
-_MOST_KEY_BYTES = 40
+_MOST_KEY_BYTES = 24
 _TRACE_MARKS = (
     b"Traceback (most recent call last):", b"' panicked at ", b"panic: ", b"fatal error: ", b"\tat ", b"    at ",
     b"Caused by:", b"terminate called after throwing",
@@ -81,12 +81,10 @@ class Scanner:
         self._project = project
         self._owners: list[list[_Searched]] = []
         patterns = self._patterns(store.matchables(project))
-        self._automaton = BytesAhoCorasick(
-            [*patterns, *_GRAVE_MARKS, *_TRACE_MARKS], implementation=Implementation.ContiguousNFA
-        )
+        self._automaton = BytesAhoCorasick([*patterns, *_GRAVE_MARKS, *_TRACE_MARKS], implementation=Implementation.DFA)
         self._num_patterns = len(patterns)
         self._first_trace = len(patterns) + len(_GRAVE_MARKS)
-        self._shapes: dict[bytes, Sighting | None] = {}
+        self._verdicts: dict[_Searched | bytes | None, Sighting | None] = {}
         self._resolved: dict[tuple[object, ...], Explained] = {}
         self._rest = b""
         self._taken: set[int] = set()
@@ -183,20 +181,23 @@ class Scanner:
     def _count_line(self, data: bytes, stop: _Stop, number: int) -> list[Sighting]:
         end = data.find(b"\n", stop.start)
         line = data[stop.start : min(end if end >= 0 else len(data), stop.start + MOST_LINE_CHARACTERS)]
-        fitting = [searched.matchable for searched in stop.owners if searched.is_in(line)]
+        fitting = [searched for searched in stop.owners if searched.is_in(line)]
         if not fitting and not stop.is_grave:
             return []
-        shape = _DIGITS.sub(b"0", line)
-        if shape in self._shapes:
-            sighting = self._shapes[shape]
-            if sighting is not None:
-                sighting.num_times += 1
-                sighting.last_line = number
-            return []
-        sighting, is_new = self._judged(line, number, fitting)
-        if len(self._shapes) >= _MOST_REMEMBERED:
-            self._shapes.clear()
-        self._shapes[shape] = sighting
+        # lines that a logger marks as errors are one error where they have one template, others where they look alike
+        best = max(fitting, key=lambda searched: searched.num_characters) if fitting and stop.is_grave else None
+        shape = _DIGITS.sub(b"0", line) if best is None or best not in self._verdicts else b""
+        for key in (best, shape):
+            if key in self._verdicts:
+                sighting = self._verdicts[key]
+                if sighting is not None:
+                    sighting.num_times += 1
+                    sighting.last_line = number
+                return []
+        sighting, is_new = self._judged(line, number, [searched.matchable for searched in fitting])
+        if len(self._verdicts) >= _MOST_REMEMBERED:
+            self._verdicts.clear()
+        self._verdicts[best if best is not None and sighting is not None else shape] = sighting
         return [sighting] if is_new and sighting is not None else []
 
     def _judged(self, line: bytes, number: int, fitting: list[Matchable]) -> tuple[Sighting | None, bool]:
@@ -282,11 +283,12 @@ class _Trace(NamedTuple):
 class _Searched:
     """A template as it is looked for in a line."""
 
-    __slots__ = ("literals", "matchable")
+    __slots__ = ("literals", "matchable", "num_characters")
 
     def __init__(self, matchable: Matchable, literals: tuple[bytes, ...]) -> None:
         self.matchable = matchable
         self.literals = literals
+        self.num_characters = sum(map(len, literals))
 
     def is_in(self, line: bytes) -> bool:
         """Whether all literals stand in the line, in their order."""

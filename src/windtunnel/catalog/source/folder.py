@@ -16,10 +16,9 @@ WORKING_TREE = "working tree"
 class FolderSource:
     """A folder."""
 
-    version = WORKING_TREE
-
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.version = WORKING_TREE
         self.spec = str(folder)
         self.commit = head_of(folder)
         self._origin = origin_of(folder) if self.commit else ""
