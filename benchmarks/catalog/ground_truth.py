@@ -24,7 +24,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import windtunnel
+sys.path.insert(0, str(Path(__file__).parents[1]))  # run as a script, this file's own folder would be the first
+
+from overhead import machine
 from windtunnel.catalog.indexing import index
 from windtunnel.catalog.match.look_up import Explained, resolve
 from windtunnel.catalog.match.reading import read
@@ -32,6 +34,7 @@ from windtunnel.catalog.source.model import SourceFile
 from windtunnel.catalog.store import Store
 from windtunnel.catalog.template import num_literal_characters
 
+RESULTS = Path(__file__).parents[1] / "results"
 LIBRARY = Path(sysconfig.get_paths()["stdlib"])
 MODULES = (
     "test_argparse", "test_ast", "test_asyncio.test_queues", "test_base64", "test_binascii", "test_bisect", "test_bz2",
@@ -270,9 +273,10 @@ def main() -> None:
             measured = measure(raised, store, truth)
             spent_s = time.process_time() - began
         result = {
-            "what": "catalog ground truth",
-            "windtunnel": windtunnel.__version__,
-            "python": platform.python_version(),
+            "benchmark": "catalog-ground-truth",
+            "date": time.strftime("%Y-%m-%d %H:%M:%S %z"),
+            "machine": machine.facts(),
+            "revision": machine.revision(),
             "num_modules": len(arguments.modules),
             "figures": figures(measured["counts"]),
             "cpu_ms_a_look_up": round(spent_s * 1000 / max(2 * len(raised), 1), 3),
@@ -290,8 +294,8 @@ def main() -> None:
     for group, cases in measured["wrong"].items():
         for case in cases[: arguments.wrong]:
             print("\n---", group, case[1:], case[0], sep="\n")
-    if arguments.output:
-        arguments.output.write_text(json.dumps(result, indent=2) + "\n")
+    out = arguments.output or RESULTS / time.strftime("catalog-ground-truth-%Y%m%d-%H%M%S.json")
+    out.write_text(json.dumps(result, indent=2) + "\n")
 
 
 def _exceptions(arguments: argparse.Namespace, folder: Path) -> list[Raised]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
-
 from tests.cli.command_lines import windtunnel
+
 from windtunnel.catalog.indexing import index
 from windtunnel.catalog.source import open_source
 from windtunnel.catalog.store import Store

@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
-
 from tests.cli.command_lines import windtunnel
+
 from windtunnel.catalog.indexing import index
 from windtunnel.catalog.source import open_source
 from windtunnel.catalog.store import Store

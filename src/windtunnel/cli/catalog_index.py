@@ -8,13 +8,19 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, STORE, print_json, require_reader, store_path
+from windtunnel.cli.console import tell_note
 from windtunnel.cli.flags import OURS, Flag
 from windtunnel.cli.parser import CommandParser, Positional
-from windtunnel.cli.values import NAME, PATH
-from windtunnel.errors import EXIT_OK
+from windtunnel.cli.values import LIST, NAME, PATH, POSITIVE, URL
+from windtunnel.errors import EXIT_OK, ConfigurationError
 
 if TYPE_CHECKING:
+    import argparse
+
+    from windtunnel.catalog.gate.explaining import Explained
     from windtunnel.catalog.indexing import Indexed, Progress
+    from windtunnel.catalog.source import Source
+    from windtunnel.catalog.store import Store
 
 _SUMMARY = """\
 Read every error that a source tree can raise into the catalog.
@@ -33,6 +39,13 @@ _FLAGS = (
     Flag(
         "--python", GROUP, PATH, None, "The interpreter that has the package of pip:NAME, if not windtunnel's.", OURS
     ),
+    Flag(
+        "--explain-with", GROUP, URL, None, "Ask this OpenAI-compatible endpoint to explain records; what it says is "
+        "kept only where the lines that it cites bear it out. Its key is OPENAI_API_KEY of the environment.", OURS,
+    ),
+    Flag("--model", GROUP, NAME, None, "The endpoint's model.", OURS),
+    Flag("--explain", GROUP, LIST, None, "Explain these records. Without it: those that nobody has explained.", OURS),
+    Flag("--explain-limit", GROUP, POSITIVE, 10, "Explain at most so many.", OURS),
     STORE,
     JSON,
 )  # fmt: skip
@@ -52,14 +65,33 @@ def run(arguments: Sequence[str]) -> int:
     from windtunnel.catalog.source import open_source
     from windtunnel.catalog.store import Store
 
+    if values.explain_with and not values.model:
+        raise ConfigurationError("--explain-with", "no model is named", "Name one of the endpoint's by --model.")
     source = open_source(values.source, python=values.python)
     with Store.open(store_path(values), write=True) as store, _progress() as on_progress:
         indexed = index(source, store, project=values.project, on_progress=on_progress)
+        explained = _explain(store, source, indexed.project.name, values) if values.explain_with else None
     if values.json:
-        print_json(_document(indexed))
+        print_json({**_document(indexed), "explained": None if explained is None else vars(explained)})
     else:
         sys.stdout.write(_text(indexed, str(store.path)))
+        if explained is not None:
+            counts = ", ".join(f"{count} {rule}" for rule, count in sorted(explained.counts.items()))
+            told = f"{explained.num_explained} of {explained.num_records} records were explained"
+            tell_note(f"{told}; claims: {counts or 'none'}")
+            for failure in explained.failures:
+                tell_note(failure)
     return EXIT_OK
+
+
+def _explain(store: Store, source: Source, project: str, values: argparse.Namespace) -> Explained:
+    from windtunnel.catalog.gate.explaining import explain_records
+
+    wanted = [each.strip() for each in (values.explain or "").split(",") if each.strip()]
+    if not wanted:
+        known = set(store.explained_ids(project))
+        wanted = [hit.id for hit in store.hits(project) if hit.id not in known]
+    return explain_records(store, source, project, wanted[: values.explain_limit], values.explain_with, values.model)
 
 
 def _progress() -> AbstractContextManager[Progress]:

@@ -47,6 +47,7 @@ COMMANDS: dict[str, Command] = {
     "catalog remove": Command("remove a project", "windtunnel.cli.catalog_remove"),
     "catalog search": Command("search records by words", "windtunnel.cli.catalog_search"),
     "catalog show": Command("show a record", "windtunnel.cli.catalog_show"),
+    "catalog verify": Command("check explanations against the code", "windtunnel.cli.catalog_verify"),
     "catalog watch": Command("follow a log and name its errors", "windtunnel.cli.catalog_watch"),
     "eplb plan": Command("plan where experts should live, for a recorded load", "windtunnel.cli.eplb_plan"),
     "eplb replay": Command("put a recorded load through policies, side by side", "windtunnel.cli.eplb_replay"),

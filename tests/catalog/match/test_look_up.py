@@ -176,3 +176,79 @@ def test_an_empty_catalog_answers_that_it_is_empty(tmp_path: Path) -> None:
     with Store.open(tmp_path / "empty.sqlite", write=True) as store:
         explanation = explain("anything", store)
     assert "empty" in explanation_text(explanation)
+
+
+RUST = """
+#[derive(thiserror::Error, Debug)]
+pub enum RunError {
+    #[error("IO error: {0}")]
+    Io(#[from] std::io::Error),
+}
+
+impl Engine {
+    pub fn start(&self, n: u32) {
+        if n > 2 {
+            panic!("cannot run {n} engines at once");
+        }
+    }
+
+    pub fn read(&self) -> Result<String, RunError> {
+        let text = std::fs::read_to_string("x")?;
+        Ok(text)
+    }
+}
+"""
+JAVA = """
+package org.example;
+
+public class Disk {
+    public Disk(int size) {
+        if (size < 0) {
+            throw new IllegalArgumentException("a disk of " + size + " bytes makes no sense");
+        }
+    }
+    static class Writer {
+        void write(String path) throws java.io.IOException {
+            throw new java.io.IOException("the disk is full: " + path);
+        }
+    }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return made(tmp_path_factory.mktemp("compiled"), {"src/run.rs": RUST, "org/example/Disk.java": JAVA}, "compiled")
+
+
+BACKTRACE = "stack backtrace:\n   0: app::run::Engine::start\n             at ./src/run.rs:11:13\n"
+
+
+@pytest.mark.parametrize("backtrace", ["", BACKTRACE])
+def test_a_panic_of_rust_is_found_by_its_place_with_and_without_a_backtrace(compiled: Path, backtrace: str) -> None:
+    text = f"thread 'main' panicked at src/run.rs:11:13:\ncannot run 7 engines at once\n{backtrace}"
+    explanation = explained(compiled, text)
+    assert (explanation.answer, explanation.records[0].template) == ("found", "cannot run {n} engines at once")
+    assert explained(compiled, text.replace("run.rs", "walk.rs")).answer != "found"
+
+
+def test_what_the_system_said_is_explained_by_what_was_made_from_it(compiled: Path) -> None:
+    system = "Permission denied (os error 13)"
+    explanation = explained(
+        compiled, f"Error: cannot serve\n\nCaused by:\n    0: IO error: {system}\n    1: {system}\n"
+    )
+    root, above, _ = explanation.errors
+    assert "operating system" in root.why_not
+    assert (above.answer, explanation.records[0].type) == ("possible", "RunError::Io")
+
+
+def test_traces_of_java_are_found_in_constructors_and_inner_classes(compiled: Path) -> None:
+    text = (
+        'Exception in thread "main" java.lang.IllegalArgumentException: a disk of -1 bytes makes no sense\n'
+        "\tat org.example.Disk.<init>(Disk.java:7)\n"
+        "Caused by: java.io.IOException: the disk is full: /data\n"
+        "\tat org.example.Disk$Writer.write(Disk.java:12)\n"
+    )
+    explanation = explained(compiled, text)
+    assert [error.answer for error in explanation.errors] == ["found", "found"]
+    assert explanation.records[0].template == "the disk is full: {path}"

@@ -17,6 +17,7 @@ MOST_TEXT_CHARACTERS = 4_000_000
 """Of a text that is read as a whole; longer ones are logs, and are scanned."""
 
 _ESCAPES = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\^_])")
+_SURROGATES = re.compile("[\ud800-\udfff]")
 _CONTROLS = {code: None for code in range(32) if code not in (9, 10, 13)} | {0x7F: None, 0xFEFF: None}
 
 _DATE = r"\d{4}[-/.]\d\d[-/.]\d\d|\d{4}\d\d\d\d|\d\d[-/]\d\d(?:[-/]\d\d)?|[A-Z][a-z]{2}[ ]{1,2}\d{1,2}(?:[ ]\d{4})?"
@@ -59,7 +60,9 @@ class Prefix(NamedTuple):
 
 
 def clean(text: str) -> str:
-    """Without colours, control characters and carriage returns."""
+    """Without colours, control characters, carriage returns and halves of surrogate pairs."""
+    if not text.isascii():
+        text = _SURROGATES.sub("\ufffd", text)
     if "\x1b" in text:
         text = _ESCAPES.sub("", text)
     return text.replace("\r\n", "\n").replace("\r", "\n").translate(_CONTROLS)

@@ -8,16 +8,16 @@ only similar counts by its share, and records that nothing tells apart share the
 
 from __future__ import annotations
 
-import builtins
-import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from windtunnel.catalog.match.envelopes import Variant, variants_of
 from windtunnel.catalog.match.fit import Fit, fit, pieces_of, single_spaced
+from windtunnel.catalog.match.likeness import share_of_text, similarity
 from windtunnel.catalog.match.places import file_name, same_function, same_path
 from windtunnel.catalog.match.seen import Frame, Seen
+from windtunnel.catalog.match.types_of_errors import same_type
 from windtunnel.catalog.match.words import words_of
 from windtunnel.catalog.template import Hole, Part, literals_of, merged, num_literal_characters
 
@@ -40,6 +40,7 @@ SURE = {
     "part of the message, type": 0.5,
     "part of the message": 0.3,
     "similar words": 0.25,
+    "whole short message": 0.3,
     "whole generic message": 0.1,
 }
 FOUND = 0.75
@@ -59,47 +60,6 @@ _LEAST_OF_TEXT = 0.3
 _LEAST_REWORDED = 0.5
 _EXPLICIT = re.compile(r"\b(?:raise|assert|exit|_exit|abort|fail|error|fatal|throw|panic|bail|Err|reject)\w*\b")
 _MOST_CHARACTERS = 20_000
-_COMMON = frozenset(
-    [
-        "a",
-        "an",
-        "and",
-        "are",
-        "as",
-        "at",
-        "be",
-        "but",
-        "by",
-        "can",
-        "cannot",
-        "for",
-        "from",
-        "got",
-        "has",
-        "have",
-        "if",
-        "in",
-        "is",
-        "it",
-        "must",
-        "no",
-        "not",
-        "of",
-        "on",
-        "or",
-        "should",
-        "that",
-        "the",
-        "this",
-        "to",
-        "was",
-        "with",
-        "expected",
-        "invalid",
-        "error",
-        "failed",
-    ]
-)
 
 
 class Candidate(NamedTuple):
@@ -288,10 +248,10 @@ def _by_text(seen: Seen, matchable: Matchable, match: _Match) -> Candidate | Non
         kind = "cut message"
     elif match.fit.is_whole and match.variant.is_sure:
         if not is_specific:
-            least = _LEAST_OF_BEGINNING if isinstance(match.pieces[0], str) else _LEAST_CHARACTERS
-            if match.fit.num_literal < least and not types:
+            begins = isinstance(match.pieces[0], str)
+            if match.fit.num_literal < (_LEAST_OF_BEGINNING if begins else _LEAST_CHARACTERS) and not types:
                 return None
-            kind = "whole message" if types else "whole generic message"
+            kind = "whole message" if types else "whole short message" if begins else "whole generic message"
         else:
             kind = {True: "whole message, type", None: "whole message", False: "whole message, other type"}[types]
     else:
@@ -303,7 +263,7 @@ def _by_text(seen: Seen, matchable: Matchable, match: _Match) -> Candidate | Non
 
 def _similar(seen: Seen, matchable: Matchable, words: list[str]) -> Candidate | None:
     likeness = similarity(matchable, words)
-    if likeness < _LEAST_SIMILAR or _share_of_text(matchable, words) < _LEAST_OF_TEXT:
+    if likeness < _LEAST_SIMILAR or share_of_text(matchable, words) < _LEAST_OF_TEXT:
         return None
     evidence = [
         f"{likeness:.0%} of its words, counted by their weight, are in the text: cut off, or worded differently"
@@ -391,54 +351,6 @@ def _rendered(renders: tuple[Part, ...], template: tuple[Part, ...]) -> tuple[Pa
     for part in renders:
         parts += template if isinstance(part, Hole) and part.expression == "message" else [part]
     return merged(parts)
-
-
-def same_type(seen: Seen, matchable: Matchable) -> bool | None:
-    """Whether the types are one; None: one of them is not told, or is no type that a traceback would show."""
-    if not seen.type or matchable.kind in ("log", "fatal log", "exit", "usage"):
-        return None
-    mine, theirs = _last(seen.type), _last(matchable.type)
-    if mine == theirs or (matchable.kind == "assert" and mine == "AssertionError"):
-        return True
-    if not seen.is_type_certain and not mine.endswith(("Error", "Exception")):
-        return None
-    if not theirs[:1].isupper() and theirs != "error":
-        return None  # a variable, whose class the code does not tell
-    return _is_builtin_subclass(mine, theirs)
-
-
-def _last(type_: str) -> str:
-    return type_.replace("::", ".").rsplit(".", 1)[-1]
-
-
-def _is_builtin_subclass(mine: str, theirs: str) -> bool:
-    """OSError(2, …) makes a FileNotFoundError; IOError is OSError."""
-    one, other = getattr(builtins, mine, None), getattr(builtins, theirs, None)
-    if not isinstance(one, type) or not isinstance(other, type):
-        return False
-    return issubclass(other, OSError) and issubclass(one, other)
-
-
-def similarity(matchable: Matchable, words: list[str]) -> float:
-    """The share of a template's words that are among `words`, rare words counting more."""
-    there = set(words)
-    own = [word for part in matchable.template if isinstance(part, str) for word in words_of(part)]
-    total = sum(map(weight, own))
-    if total < 3 * weight("seldom"):
-        return 0.0
-    return sum(weight(word) for word in own if word in there) / total
-
-
-def _share_of_text(matchable: Matchable, words: list[str]) -> float:
-    own = {word for part in matchable.template if isinstance(part, str) for word in words_of(part)}
-    return sum(weight(word) for word in words if word in own) / max(sum(map(weight, words)), 1e-9)
-
-
-def weight(word: str) -> float:
-    """How much a word tells: little when it is short, a number, or in many messages."""
-    if word in _COMMON or len(word) < 3 or word.isdigit():
-        return 0.2
-    return math.log2(len(word))
 
 
 def ranked(candidates: list[Candidate]) -> list[Candidate]:

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from windtunnel.catalog.match.answer import SCHEMA, Answer, Explanation, Match, SeenAt, SeenError, Value
-from windtunnel.catalog.match.judge import FOUND, Candidate, at_place, by_text, is_explicit, similarity, weight
+from windtunnel.catalog.match.judge import FOUND, Candidate, at_place, by_text, is_explicit
+from windtunnel.catalog.match.likeness import similarity, weight
 from windtunnel.catalog.match.outside import to_index, why_not
 from windtunnel.catalog.match.places import file_name, is_inner, last_name
 from windtunnel.catalog.match.reading import read

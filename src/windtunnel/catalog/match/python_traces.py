@@ -47,7 +47,7 @@ class _Reader:
         how: How = ""
         while self.position < len(self.block):
             members: list[Event] = []
-            if _GROUP_HEAD in self._text():
+            if self._is_group():
                 seen, members = self._group(how)
             else:
                 seen = self._one(how)
@@ -64,6 +64,10 @@ class _Reader:
                 break
         return [tuple(chain) for chain in chains if chain]
 
+    def _is_group(self) -> bool:
+        head, found, _ = self._text().partition(_GROUP_HEAD)
+        return bool(found) and (self.column is not None or "+" in head)
+
     def _text(self, ahead: int = 0) -> str:
         at = self.position + ahead
         if at >= len(self.block):
@@ -77,7 +81,7 @@ class _Reader:
     def _one(self, how: How) -> Seen | None:
         """A traceback: its head, frames, and the error with its message."""
         start = self.position
-        if self._text().strip() == HEAD:
+        if self._text().strip().endswith(HEAD):
             self.position += 1
         frames = self._frames()
         type_, message = self._error(bool(frames))
