@@ -11,7 +11,7 @@ import os
 import re
 import sqlite3
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -186,7 +186,7 @@ class Store:
         if len({row[0] for row in rows}) > 1:
             several = ", ".join(sorted({row[0] for row in rows})[:4])
             raise NotInCatalog(str(self.path), "single record", key, f"; several begin with that: {several}")
-        return self._decoded(rows[0][1], rows[0][2])
+        return self._decoded(rows[0][1], rows[0][2], self._earlier_ids())
 
     def _successor_rows(self, key: str, version: str | None) -> list[tuple[Any, ...]]:
         """What became of a record, over however many versions."""
@@ -210,8 +210,20 @@ class Store:
             *arguments,
         )
 
-    def _decoded(self, project: str, body: bytes) -> Record:
+    def _earlier_ids(self) -> dict[str, list[str]]:
+        """Of each record that has had others: all of them, the latest first."""
+        before: dict[str, list[str]] = {}
+        for old, new in self._all("SELECT old, new FROM aliases ORDER BY old"):
+            before.setdefault(new, []).append(old)
+        for new, found in before.items():
+            for each in found:  # grows as it goes
+                found += [old for old in before.get(each, ()) if old not in found and old != new]
+        return before
+
+    def _decoded(self, project: str, body: bytes, earlier: Mapping[str, Sequence[str]]) -> Record:
         record = _record.decode(zlib.decompress(body))
+        if aliases := earlier.get(record.id):
+            record = msgspec.structs.replace(record, aliases=tuple(aliases))
         rows = self._all("SELECT body FROM explanations WHERE project = ? AND id = ?", project, record.id)
         if rows:
             explained = _explained.decode(rows[0][0])
@@ -221,8 +233,9 @@ class Store:
     def records(self, project: str, version: str | None = None) -> Iterator[Record]:
         """Every record of a snapshot, by path and line. Raises NotInCatalog."""
         snapshot = self._snapshot(project, version)
+        earlier = self._earlier_ids()
         for (body,) in self._all("SELECT body FROM records WHERE snapshot = ? ORDER BY path, line, id", snapshot):
-            yield self._decoded(project, body)
+            yield self._decoded(project, body, earlier)
 
     def hits(self, project: str, version: str | None = None) -> list[Hit]:
         """What a list of a snapshot's records needs of each, by path and line. Raises NotInCatalog."""
@@ -278,20 +291,21 @@ class Store:
         for query, table in ((_word_query(words), "words"), (_gram_query(words), "grams")):
             if query:
                 order = "bm25(words, 4.0, 3.0, 1.0)" if table == "words" else "rank"
-                rows = self._all(
-                    f"SELECT {table}.rowid FROM {table} JOIN records ON record = {table}.rowid JOIN snapshots "
-                    f"USING (snapshot) WHERE {table} MATCH ?1 AND is_current AND (?2 IS NULL OR project = ?2) "
-                    f"ORDER BY {order} LIMIT ?3",
-                    query, project, limit + offset + 50,
-                )  # fmt: skip
+                ranked = f"SELECT rowid FROM {table} WHERE {table} MATCH ?1 ORDER BY {order} LIMIT ?3"
+                most = limit + offset + 50 if project is None else _MOST_CANDIDATES
+                current = f"{_IN_CURRENT} AND (?2 IS NULL OR project = ?2)"
+                found = {row[0] for row in self._all(f"{current} AND record IN ({ranked})", query, project, most)}
+                rows = [row for row in self._all(ranked, query, None, most) if row[0] in found]
                 for rank, (record,) in enumerate(rows):
                     scores[record] = scores.get(record, 0.0) + 1 / (_FUSION + rank)
-        for (record,) in self._all(
-            "SELECT record FROM records JOIN snapshots USING (snapshot) WHERE is_current "
-            "AND (?2 IS NULL OR project = ?2) AND (id = ?1 OR type = ?1 OR text = ?1)",
-            words.strip(), project,
-        ):  # fmt: skip
-            scores[record] = scores.get(record, 0.0) + 1.0
+        for column in ("id", "type", "text"):
+            rows = self._all(
+                f"{_IN_CURRENT} AND (?2 IS NULL OR project = ?2) AND records.{column} = ?1 LIMIT 50",
+                words.strip(),
+                project,
+            )
+            for (record,) in rows:
+                scores[record] = scores.get(record, 0.0) + 1.0
         best = sorted(scores, key=lambda record: (-scores[record], record))[offset : offset + limit]
         return [_hit(self._all(f"{_HIT} WHERE record = ?", record)[0], scores[record]) for record in best]
 
@@ -350,6 +364,7 @@ def _range(key: str) -> tuple[str, str]:
     return (key, f"{key}g") if len(key) >= _LEAST_PREFIX else (key, f"{key}\0")
 
 
+_IN_CURRENT = "SELECT record FROM records JOIN snapshots USING (snapshot) WHERE is_current"
 _HIT = (
     "SELECT record, records.id, project, version, kind, type, text, path, line, severity, language FROM records "
     "JOIN snapshots USING (snapshot)"

@@ -25,6 +25,8 @@ CREATE TABLE records (
   path TEXT NOT NULL, line INTEGER NOT NULL, matchable BLOB NOT NULL, body BLOB NOT NULL, UNIQUE (snapshot, id)
 );
 CREATE INDEX records_by_id ON records (id);
+CREATE INDEX records_by_type ON records (type);
+CREATE INDEX records_by_text ON records (text);
 CREATE TABLE places (name TEXT NOT NULL, function TEXT NOT NULL, record INTEGER NOT NULL);
 CREATE INDEX places_by_name ON places (name, function);
 CREATE INDEX places_by_record ON places (record);

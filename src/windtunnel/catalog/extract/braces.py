@@ -1,4 +1,4 @@
-"""What C++, TypeScript, JavaScript and Java have in common: their statements have the same shapes under other names.
+"""What C++, Go, TypeScript, JavaScript and Java have in common: statements of the same shapes under other names.
 
 A site's guards are found by going up from it, statement by statement, to the function around it. A function without a
 name (a lambda, a callback) is passed through: what had to hold where it is written had to hold.
@@ -19,11 +19,13 @@ from windtunnel.catalog.record import Cause, Guard, Kind, Language, MessageSourc
 from windtunnel.catalog.template import Part
 
 _BLOCKS = frozenset(("compound_statement", "statement_block", "block", "constructor_body", "program", "switch_case",
-                     "switch_default", "case_statement", "switch_block_statement_group"))  # fmt: skip
+                     "switch_default", "case_statement", "switch_block_statement_group", "statement_list"))  # fmt: skip
 _LOOPS = frozenset(("while_statement", "for_statement", "for_range_loop", "enhanced_for_statement", "for_in_statement"))
 _LEAVES = frozenset(("return_statement", "throw_statement", "break_statement", "continue_statement", "goto_statement",
                      "yield_statement"))  # fmt: skip
-_CASES = frozenset(("case_statement", "switch_case", "switch_default", "switch_block_statement_group", "switch_rule"))
+_GO_CASES = frozenset(("expression_case", "type_case", "default_case", "communication_case"))
+_CASES = _GO_CASES | {"case_statement", "switch_case", "switch_default", "switch_block_statement_group", "switch_rule"}
+_ENDS_GO = re.compile(r"(?:panic|log\.(?:Fatal|Panic)\w*|os\.Exit)\(")
 _COMMENTS = frozenset(("comment", "line_comment", "block_comment"))
 _MOST_CASES = 8
 
@@ -43,7 +45,14 @@ def guards_of(node: Node, functions: frozenset[str]) -> tuple[Guard, ...]:
         elif inside:
             guards += reversed(list(_guards_between(child, parent)))
         child, parent = parent, parent.parent
-    return tuple(reversed(guards))
+    return _latest(reversed(guards))
+
+
+def _latest(guards: Iterable[Guard]) -> tuple[Guard, ...]:
+    """Without early exits whose condition is asked again later: what it is about has changed since (`err != nil`)."""
+    every = list(guards)
+    again = {guard.condition: position for position, guard in enumerate(every)}
+    return tuple(g for position, g in enumerate(every) if g.kind != "early exit" or again[g.condition] == position)
 
 
 def _preprocessed(child: Node, parent: Node) -> list[Guard]:
@@ -61,7 +70,8 @@ def _preprocessed(child: Node, parent: Node) -> list[Guard]:
 
 
 def _is_named_function(node: Node) -> bool:
-    return node.type not in ("arrow_function", "function_expression", "lambda_expression") or _holder(node) is not None
+    without = ("arrow_function", "function_expression", "lambda_expression", "func_literal")
+    return node.type not in without or _holder(node) is not None
 
 
 def _holder(node: Node) -> Node | None:
@@ -89,7 +99,7 @@ def _guards_between(child: Node, parent: Node) -> Iterator[Guard]:
         elif child == parent.child_by_field_name("alternative"):
             yield _guard(condition, False, "if")
     elif kind in _LOOPS and child == parent.child_by_field_name("body"):
-        yield _loop(parent, child)
+        yield from _loop(parent, child)
     elif kind == "catch_clause" and child == parent.child_by_field_name("body"):
         yield Guard(", ".join(caught(parent)) or "anything", True, "except", first_line(parent), first_line(parent))
 
@@ -106,19 +116,22 @@ def _bare(condition: Node) -> str:
     return source
 
 
-def _loop(parent: Node, body: Node) -> Guard:
+def _loop(parent: Node, body: Node) -> Iterator[Guard]:
+    """A loop's head; one without (`for {`) says nothing."""
     condition = parent.child_by_field_name("condition")
     if parent.type == "while_statement" and condition is not None:
-        return Guard(f"while {_bare(condition)}", True, "while", first_line(condition), last_line(condition))
+        yield Guard(f"while {_bare(condition)}", True, "while", first_line(condition), last_line(condition))
+        return
     head = (parent.text or b"")[: body.start_byte - parent.start_byte].decode("utf-8", "replace")
-    inside = one_line(head)
-    inside = inside[inside.find("(") + 1 :].rstrip().removesuffix(")")
-    return Guard(f"for {inside}", True, "for", first_line(parent), max(first_line(parent), first_line(body) - 1))
+    inside = one_line(head).removeprefix("for").strip()
+    inside = inside[1:-1].strip() if inside.startswith("(") and inside.endswith(")") else inside
+    if inside:
+        yield Guard(f"for {inside}", True, "for", first_line(parent), max(first_line(parent), first_line(body) - 1))
 
 
 def _case(child: Node, case: Node) -> Iterator[Guard]:
     """The value of a switch, and the labels that lead here; at `default`, all that don't."""
-    switch = case.parent.parent if case.parent is not None else None
+    switch = case.parent if case.type in _GO_CASES else case.parent.parent if case.parent is not None else None
     in_label = child == case.child_by_field_name("value") or child.type == "switch_label"
     if switch is None or case.parent is None or in_label:
         return
@@ -127,7 +140,9 @@ def _case(child: Node, case: Node) -> Iterator[Guard]:
         return
     labels, default = _labels(case)
     before = case.prev_named_sibling
-    while before is not None and before.type in _CASES and _is_empty(before):  # it falls through to this one
+    while (
+        before is not None and before.type in _CASES - _GO_CASES and _is_empty(before)
+    ):  # it falls through to this one
         more, is_default = _labels(before)
         labels, default = more + labels, default or is_default
         before = before.prev_named_sibling
@@ -177,6 +192,8 @@ def _leaves(body: Node | None) -> bool:
         return False
     if body.type in _LEAVES:
         return True
+    if body.type == "expression_statement":
+        return bool(_ENDS_GO.match(text(body)))
     statements = [child for child in body.named_children if child.type not in _COMMENTS]
     return (body.type in _BLOCKS or body.type == "else_clause") and bool(statements) and _leaves(statements[-1])
 
