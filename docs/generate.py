@@ -18,10 +18,12 @@ from windtunnel.cli import (
     bench_serve,
     catalog_check,
     catalog_diff,
+    catalog_export,
     catalog_index,
     catalog_list,
     catalog_remove,
     catalog_search,
+    catalog_serve,
     catalog_show,
     catalog_verify,
     catalog_watch,
@@ -113,7 +115,19 @@ def commands_page() -> str:
     lines.append(_table(["command", ""], [[_code(f"windtunnel {n}"), c.summary] for n, c in COMMANDS.items()]))
     lines += ["## windtunnel bench serve", *_serve_flags(bench_serve.parser())]
     catalog = (catalog_index, catalog_list, catalog_remove, catalog_search, catalog_show, catalog_diff, catalog_check)
-    plain = [module.parser() for module in (eplb_plan, eplb_replay, explain, *catalog, catalog_verify, catalog_watch)]
+    plain = [
+        module.parser()
+        for module in (
+            eplb_plan,
+            eplb_replay,
+            explain,
+            *catalog,
+            catalog_export,
+            catalog_verify,
+            catalog_watch,
+            catalog_serve,
+        )
+    ]
     for parser in (*plain, runs.list_parser(), runs.show_parser(), runs.recover_parser(), runs.rm_parser()):
         lines += [f"## {parser.prog}", f"```text\n{parser.format_help()}```"]
     lines += ["## exit codes", f"```text\n{_EXIT_CODES}\n```"]

@@ -68,8 +68,8 @@ def test_a_target_that_was_killed_is_lost() -> None:
 
 
 def wait_ended(pidfd: int) -> bool:
-    """The process ended, within a second."""
-    return bool(select.select([pidfd], [], [], 1.0)[0])
+    """The process ended, in time; on a machine that is busy a little later."""
+    return bool(select.select([pidfd], [], [], 20.0)[0])
 
 
 PARENT = """
