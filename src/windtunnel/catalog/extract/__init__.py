@@ -54,7 +54,12 @@ def extract(path: str, data: bytes) -> FileFacts:
         problem = f"it is made by a machine, with {len(data) // num_lines:,} bytes a line; it was not read"
         return FileFacts(path, language, digest_of(data), num_lines, problem=problem)
     module = import_module(f"{__name__}.{_MODULES[language]}")
-    facts: FileFacts = module.facts_of(path, data, language)
+    facts: FileFacts
+    try:
+        facts = module.facts_of(path, data, language)
+    except Exception as error:  # a fault of ours with one file is no reason to lose all others
+        problem = f"a fault in windtunnel, please report it: {type(error).__name__}: {error}"
+        return FileFacts(path, language, digest_of(data), num_lines, problem=problem)
     try:
         _encode(facts)
     except UnicodeEncodeError:  # a lone surrogate, which an escape in a literal makes
