@@ -7,9 +7,11 @@ off has changed nothing.
 
 from __future__ import annotations
 
+import gc
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from difflib import SequenceMatcher
@@ -67,7 +69,23 @@ def index(
     source: Source, store: Store, *, project: str | None = None, on_progress: Progress = lambda done, total: None
 ) -> Indexed:
     """Bring the store up to date with a source. Raises CatalogSourceError, StoreUnusable."""
-    name = project or source.name
+    with _collector_paused():
+        return _index(source, store, project or source.name, on_progress)
+
+
+@contextmanager
+def _collector_paused() -> Iterator[None]:
+    """Facts have no cycles, and are many: looking for cycles among them takes a fifth of the time and finds none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _index(source: Source, store: Store, name: str, on_progress: Progress) -> Indexed:
     files, facts, num_read = _facts_of(source, store, name, on_progress)
     indexed_at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     drafts = list(
