@@ -27,7 +27,7 @@ from windtunnel.catalog.store import Hit, Project, Store
 
 RESULTS = Path(__file__).parents[1] / "results"
 GOAL_MS = 50.0
-COMMAND = "import sys; from windtunnel.cli.catalog_serve import run; sys.exit(run(sys.argv[1:]))"
+COMMAND = (sys.executable, "-m", "windtunnel", "catalog", "serve", "--port", "0")
 NUM_DRAWN = 20
 _COLUMNS = ("least_ms", "median_ms", "p99_ms", "first_ms")
 
@@ -39,7 +39,7 @@ def main() -> None:
         hits = store.hits(project.name)
         most_sites = max(hits, key=lambda hit: len(store.record(hit.id).sites))
     asked = _addresses(project, hits, most_sites, random.Random(options.seed))
-    command = [sys.executable, "-c", COMMAND, "--port", "0", "--store", str(options.store)]
+    command = [*COMMAND, "--store", str(options.store)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         match = re.search(r"http://\S+", process.stdout.readline())

@@ -39,7 +39,7 @@ def records(store: str) -> list[Record]:
 
 
 def exported(store: str, kind: str, out: Path) -> Any:
-    assert run(["link", str(out), "--format", kind, "--store", store]) == 0
+    assert run(["link", "--format", kind, str(out), "--store", store]) == 0
     return out.read_text()
 
 
@@ -53,8 +53,8 @@ def test_json_has_every_record_and_the_project(store: str, records: list[Record]
 
 
 def test_lines_go_to_stdout_where_out_is_a_dash(store: str, records: list[Record]) -> None:
-    code = "import sys; from windtunnel.cli.catalog_export import run; run(sys.argv[1:])"
-    command = [sys.executable, "-c", code, "link", "-", "--format", "jsonl", "--store", store]
+    command = [sys.executable, "-m", "windtunnel", "catalog", "export", "link", "--format", "jsonl", "-"]
+    command += ["--store", store]
     lines = subprocess.run(command, capture_output=True, check=True).stdout.splitlines()
     assert [json.loads(line)["id"] for line in lines] == [record.id for record in records]
 

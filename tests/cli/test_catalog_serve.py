@@ -46,7 +46,7 @@ def test_nobody_but_this_machine_reaches_it_unless_that_is_asked_for(store: str)
     with serving("--store", store) as server:
         assert server.address.startswith("http://127.0.0.1:")
         assert server.end(signal.SIGTERM) == 0
-    command = [sys.executable, "-c", COMMAND, "--port", "0", "--host", "0.0.0.0", "--store", store]
+    command = [*COMMAND, "--host", "0.0.0.0", "--store", store]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stderr is not None
         assert "0.0.0.0 may be reached from other machines" in process.stderr.readline()

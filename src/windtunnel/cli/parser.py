@@ -115,7 +115,10 @@ class CommandParser(argparse.ArgumentParser):
 
     def _parse_spelled(self, spelled: Spelled) -> argparse.Namespace:
         try:
-            values, extra = self.parse_known_args(spelled.tokens)
+            # With flags between several arguments, argparse's usual way would take only those before the first flag.
+            several = self.positional is not None and self.positional.nargs == "+"
+            parse = self.parse_known_intermixed_args if several else self.parse_known_args
+            values, extra = parse(spelled.tokens)
         except argparse.ArgumentError as error:
             raise self._translated(error) from None
         if extra:

@@ -14,7 +14,7 @@ from http.client import HTTPConnection, HTTPResponse
 from typing import Any
 from urllib.parse import urlsplit
 
-COMMAND = "import sys; from windtunnel.cli.catalog_serve import run; sys.exit(run(sys.argv[1:]))"
+COMMAND = (sys.executable, "-m", "windtunnel", "catalog", "serve", "--port", "0")
 
 
 class Server:
@@ -31,9 +31,8 @@ class Server:
 
 @contextmanager
 def serving(*arguments: str) -> Iterator[Server]:
-    command = [sys.executable, "-c", COMMAND, "--port", "0", *arguments]
     environment = {**os.environ, "PYTHONWARNINGS": "error"}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
+    with subprocess.Popen([*COMMAND, *arguments], stdout=subprocess.PIPE, text=True, env=environment) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from tests.catalog.web.test_server import record_like
+from windtunnel.catalog.export import pages as export
 from windtunnel.catalog.record import Record
+from windtunnel.catalog.store import Store
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 PATHS = ("/", "/search?q=many", "/projects/link", "/explain", "/diff?a=link@1.0&b=link@2.0", "/api", "/nothing")
@@ -71,6 +74,11 @@ def phone(browser: Browser, address: str) -> Iterator[Page]:
     context.close()
 
 
+def paths_of(records: list[Record]) -> list[str]:
+    """The pages of records that differ most."""
+    return [f"/errors/{record_like(records, words).id}" for words in ("odd java", "in state=", "part 0", "door is")]
+
+
 def test_a_search_leads_to_a_record_to_its_lines_and_to_its_json(page: Page) -> None:
     page.goto("/")
     page.fill("main input[name=q]", "transfer failed in state")
@@ -91,6 +99,16 @@ def test_a_pasted_traceback_is_explained_and_leads_to_its_record(page: Page) -> 
     assert "TransferFailed" in match.inner_text() and "rank 3" in match.inner_text()
     match.locator("a.what").click()
     assert "failed in state=" in page.inner_text("h1")
+
+
+def test_a_pasted_log_stays_in_its_field_as_it_was_with_its_colours(page: Page) -> None:
+    text = "\n\x1b[31mERROR\x1b[0m transfer from <b>rank</b> 3 failed in state=ERR &amp; \u202e\n"
+    page.goto("/explain")
+    page.fill("#text", text)
+    page.click("main button")
+    page.wait_for_selector("#answer")
+    assert page.input_value("#text") == text
+    assert "<b>rank</b> 3" in page.inner_text("#answer")
 
 
 def test_versions_are_compared_by_the_form(page: Page) -> None:
@@ -126,6 +144,23 @@ def test_a_message_is_copied_as_it_stands(browser: Browser, address: str, record
     context.close()
 
 
+def test_exported_pages_need_no_server(browser: Browser, catalog: Path, tmp_path: Path, records: list[Record]) -> None:
+    with Store.open(catalog) as store:
+        export(store.project("link"), store.records("link"), store.hits("link"), tmp_path / "pages")
+    context = browser.new_context()
+    page = context.new_page()
+    troubles: list[str] = []
+    page.on("console", lambda message: troubles.append(message.text))
+    page.on("requestfailed", lambda asked: troubles.append(asked.url))
+    page.goto((tmp_path / "pages" / "index.html").as_uri())
+    assert page.locator(".hits > li").count() == len(records)
+    page.click(".hits >> text=in state=")
+    assert "failed in state=" in page.inner_text("h1")
+    assert page.evaluate("getComputedStyle(document.querySelector('.excerpt')).borderRadius") == "8px"
+    context.close()
+    assert not troubles
+
+
 def test_the_keyboard_reaches_the_content_first_and_is_seen(page: Page) -> None:
     page.goto("/projects/link")
     page.keyboard.press("Tab")
@@ -143,7 +178,7 @@ def test_every_text_has_a_contrast_of_4_5_and_every_page_one_title(
 ) -> None:
     context = browser.new_context(base_url=address, color_scheme=scheme)
     page = context.new_page()
-    for path in (*PATHS, *(f"/errors/{record.id}" for record in records)):
+    for path in (*PATHS, *paths_of(records)):
         page.goto(path)
         ratio, names, text = page.evaluate(CONTRASTS)[0]
         assert ratio >= 4.5, (path, names, text)
@@ -156,7 +191,7 @@ def test_every_text_has_a_contrast_of_4_5_and_every_page_one_title(
 
 
 def test_nothing_is_wider_than_a_phone(phone: Page, records: list[Record]) -> None:
-    for path in (*PATHS, *(f"/errors/{record.id}" for record in records)):
+    for path in (*PATHS, *paths_of(records)):
         phone.goto(path)
         assert phone.evaluate("document.documentElement.scrollWidth") <= 390, path
     phone.goto(f"/errors/{record_like(records, 'part 0').id}")

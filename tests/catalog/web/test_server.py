@@ -348,6 +348,23 @@ def test_every_answer_of_the_api_is_what_the_openapi_document_says(address: str,
     assert "path" in fault(broken, {"$ref": "/Record"}, schemas)
 
 
+def test_a_record_that_is_gone_is_shown_as_the_last_version_has_it(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.sqlite"
+    fewer = {name: text for name, text in TRANSFERS.items() if "worker" not in name}
+    with Store.open(path, write=True) as store:
+        for version, files in (("1.0", TRANSFERS), ("2.0", TRANSFERS), ("3.0", fewer)):
+            index(open_source(wheel(tmp_path / f"link-{version}.whl", files)), store)
+        gone = record_like(list(store.records("link", "1.0")), "worker failed")
+    with serving("--store", str(path)) as server:
+        got = ask(server.address, f"/errors/{gone.id}")
+        assert (got.status, got.headers["location"]) == (302, f"/errors/{gone.id}?version=2.0")
+        page = ask(server.address, got.headers["location"]).text
+        assert "Version 3.0 does not have it any more." in page
+        versions = [e.text for e in elements(page) if e.tag == "a" and "version=" in e.attributes.get("href", "")]
+        assert {"1.0", "2.0"} <= set(versions)
+        assert ask(server.address, f"/api/errors/{gone.id}").status == 404
+
+
 def test_a_language_without_flow_says_not_analysed() -> None:
     (record,) = records_of({"a.java": 'class A { void f() { throw new B("x y z"); } }'})
     page = render(
@@ -355,6 +372,21 @@ def test_a_language_without_flow_says_not_analysed() -> None:
         versions=["1"], version=None, current="1",
     )  # fmt: skip
     assert body_of(elements(page)).text.count("notanalysed") == 5
+
+
+def test_a_fault_is_told_on_stderr_and_not_to_who_asked(tmp_path: Path) -> None:
+    path = tmp_path / "catalog.sqlite"
+    with Store.open(path, write=True) as store:
+        index(open_source(wheel(tmp_path / "link-1.0.whl", TRANSFERS)), store)
+        record = next(store.records("link"))
+        with store.writing() as connection:
+            connection.execute("UPDATE records SET body = x'00'")
+    with serving("--store", str(path)) as server:
+        for where in ("/errors", "/api/errors"):
+            got = ask(server.address, f"{where}/{record.id}")
+            assert got.status == 500 and "zlib" not in got.text and "Traceback" not in got.text
+            assert got.headers["content-security-policy"]
+        assert ask(server.address, "/projects/link").status == 200
 
 
 def test_what_the_catalog_gets_or_loses_is_seen_at_the_next_request(tmp_path: Path) -> None:

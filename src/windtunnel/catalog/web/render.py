@@ -18,6 +18,10 @@ from windtunnel.catalog.web.links import Links
 STATIC = {"style.css": "text/css", "copy.js": "text/javascript", "icon.svg": "image/svg+xml"}
 _CODE = re.compile(r"(`+)(.+?)\1", re.DOTALL)
 _SHORT_CHARACTERS = 240
+_HIDDEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060\u2066-\u2069\ufeff]"
+)
+"""Characters that nobody sees. Some of them turn the order of their neighbours, so that code looks like other code."""
 
 
 @cache
@@ -40,7 +44,7 @@ def _environment() -> Environment:
     )  # fmt: skip
     environment.filters |= {
         "prose": prose, "breaks": breaks, "message": message, "short": short, "number": "{:,}".format, "when": when,
-        "plural": plural,
+        "plural": plural, "typed": typed,
     }  # fmt: skip
     return environment
 
@@ -53,7 +57,13 @@ def compile_templates() -> None:
 
 def render(template: str, links: Links, **facts: Any) -> str:
     """A page. What a template names and is not given is an error."""
-    return _environment().get_template(template).render(links=links, **facts)
+    text = _environment().get_template(template).render(links=links, **facts)
+    return _HIDDEN.sub(lambda match: f"‹U+{ord(match[0]):04X}›", text)
+
+
+def typed(text: str) -> Markup:
+    """What a reader wrote, for a field to edit: a character that is told by its number on a page is itself here."""
+    return Markup(_HIDDEN.sub(lambda match: f"&#{ord(match[0])};", str(escape(text))))
 
 
 def prose(text: str) -> Markup:

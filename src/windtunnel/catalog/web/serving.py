@@ -12,11 +12,12 @@ from types import FrameType
 import uvicorn
 
 from windtunnel.catalog.web.app import build
+from windtunnel.catalog.web.connection import MOST_IDLE_S, BoundedConnection
 from windtunnel.errors import ConfigurationError
 
 _BACKLOG = 128
 _MOST_CONNECTIONS = 128
-_KEEP_ALIVE_S, _GRACE_S = 15, 3
+_GRACE_S = 3
 
 
 def serve(store: Path, host: str, port: int, *, hosts: Collection[str], ready: Callable[[str], None]) -> None:
@@ -27,8 +28,8 @@ def serve(store: Path, host: str, port: int, *, hosts: Collection[str], ready: C
     with _listening(host, port) as listener:
         config = uvicorn.Config(
             build(store, hosts=[host, *hosts]), log_level="warning", access_log=False, server_header=False,
-            limit_concurrency=_MOST_CONNECTIONS, timeout_keep_alive=_KEEP_ALIVE_S, timeout_graceful_shutdown=_GRACE_S,
-            proxy_headers=False,
+            limit_concurrency=_MOST_CONNECTIONS, timeout_keep_alive=MOST_IDLE_S, timeout_graceful_shutdown=_GRACE_S,
+            proxy_headers=False, http=BoundedConnection, ws="none",
         )  # fmt: skip
         server = uvicorn.Server(config)
 
