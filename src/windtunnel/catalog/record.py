@@ -163,7 +163,7 @@ class Propagation(msgspec.Struct, frozen=True):
     expression: str
 
 
-class Site(msgspec.Struct, frozen=True, omit_defaults=True):
+class Site(msgspec.Struct, frozen=True):
     """A place that raises the error."""
 
     path: str
@@ -216,7 +216,7 @@ class Provenance(msgspec.Struct, frozen=True, omit_defaults=True):
     stale: bool = False
 
 
-class Record(msgspec.Struct, frozen=True, omit_defaults=True):
+class Record(msgspec.Struct, frozen=True):
     """An error of a project."""
 
     schema: Literal["error-record/1"]
