@@ -17,6 +17,7 @@ from typing import NamedTuple
 import msgspec
 
 import windtunnel
+from windtunnel.catalog import go_names
 from windtunnel.catalog.facts import ClassFacts, Comment, FileFacts, RaiseFacts
 from windtunnel.catalog.flow import Call, Caught, Flow, Place, Ways
 from windtunnel.catalog.record import (
@@ -37,6 +38,7 @@ from windtunnel.catalog.record import (
     record_id,
 )
 from windtunnel.catalog.rust_flow import propagations_of
+from windtunnel.catalog.rust_names import Names
 from windtunnel.catalog.template import Hole, Part, identity_of, literals_of, merged, num_literal_characters, text_of
 
 Permalink = Callable[[str, int, int], str | None]
@@ -117,6 +119,7 @@ class Assembly:
     def __init__(self, files: Sequence[FileFacts], project: str, provenance: Provenance, permalink: Permalink) -> None:
         self.files = files
         self.flow = Flow(files)
+        self._rust = Names(files)
         self.project = project
         self._provenance = provenance
         self._permalink = permalink
@@ -162,10 +165,14 @@ class Assembly:
 
     def _class_of(self, file: int, name: str) -> tuple[int, ClassFacts] | None:
         """The class of a type, as the file writes it: its own, an imported one, or the only one of that name."""
+        if self.files[file].language == "rust":
+            return self._rust.variant(file, name)
         simple = name.rpartition(".")[2]
-        if "::" in simple:
-            simple = "::".join(simple.split("::")[-2:])
         known = self._classes.get(self.files[file].language, {}).get(simple, ())
+        if self.files[file].language == "go":
+            package = self.flow.imported(file, name.rpartition(".")[0])
+            position = go_names.class_of(self.files, known, file, name, package)
+            return None if position is None else known[position]
         for index, facts in known:
             if index == file:
                 return index, facts
@@ -224,11 +231,11 @@ class Assembly:
 
     def _link_propagations(self) -> None:
         """Variants that `?` makes: a record of their own where nothing else makes them."""
-        found = propagations_of(self.files)
+        found = propagations_of(self.files, self._rust)
         for index, facts in enumerate(self.files):
             for each in facts.classes if facts.language == "rust" and not facts.is_test else ():
-                places = found.get(each.name, [])
-                if each.cause is None or not each.cause.how.startswith("#[from]") or not places:
+                places = found.get((index, each.name), [])
+                if not places:
                     continue
                 template = each.template or (each.name,)
                 key = record_id(self.project, facts.language, each.name, template)
@@ -236,22 +243,24 @@ class Assembly:
                 if draft is None:
                     draft = self.drafts[key] = Draft(key, each.name, template, facts.language, "message")
                     draft.spots.append(Spot(index, _of_variant(each), (index, each)))
-                    draft.ways.append(self._ways_of_propagations(places))
+                    draft.ways.append(self._ways_of_propagations(places, each.name))
                 draft.propagations += places
 
-    def _ways_of_propagations(self, places: Sequence[Propagation]) -> Ways:
+    def _ways_of_propagations(self, places: Sequence[Propagation], type_: str) -> Ways:
         """The ways out of all functions that convert."""
         paths = {facts.path: index for index, facts in enumerate(self.files)}
         calls, ends, caught, complete = list[Call](), list[tuple[Place, ...]](), list[Caught](), True
         for place in places:
             file = paths[place.path]
             function = self.flow.enclosing(file, place.line)
-            ways = self.flow.ways(function, place.line, "std::io::Error")
+            ways = self.flow.ways(function, place.line, type_)
             calls += ways.calls
             ends += ways.ends
             caught += ways.caught
             complete = complete and ways.is_complete
-        return Ways(tuple(dict.fromkeys(calls)), tuple(dict.fromkeys(ends)), tuple(dict.fromkeys(caught)), complete)
+        handlers = {(one.file, one.handler.start, one.handler.body_start): one for one in reversed(caught)}
+        found = tuple(reversed(handlers.values()))
+        return Ways(tuple(dict.fromkeys(calls)), tuple(dict.fromkeys(ends)), found, complete)
 
     def _link_tests(self) -> None:
         by_type: dict[str, list[Draft]] = defaultdict(list)
@@ -491,7 +500,11 @@ def _classes_by_name(files: Sequence[FileFacts]) -> dict[Language, dict[str, lis
 
 
 def _simple(type_: str, language: Language) -> str:
-    """A type as messages name it: Python's tracebacks leave out what it was imported through."""
+    """A type as messages name it: Python's tracebacks leave out what it was imported through, Rust's never show it."""
+    if language == "rust":
+        *_, owner, name = ("", *type_.split("::"))
+        if owner[:1].isupper() or name[:1].isupper():
+            return f"{owner}::{name}" if owner[:1].isupper() else name
     return type_.rpartition(".")[2] if language == "python" and not type_.islower() and "." in type_ else type_
 
 

@@ -99,14 +99,16 @@ def _function(site: Site) -> str:
 
 
 def _meaning(record: Record) -> Iterator[Claim]:
-    site = record.sites[0]
+    site = _telling(record)
     docs = {doc.of: doc for doc in reversed(site.docs)}
     for of in ("variant", "type", "comment"):
         if of in docs and (of != "type" or not _is_builtin(record.type)) and (text := _first_sentence(docs[of])):
             yield _claim(text, [_of_doc(docs[of])], "doc comment")
     if raises := _raises_section(docs.get("function"), record.type):
         yield _claim(raises, [_of_doc(docs["function"])], "doc comment")
-    if record.kind != "variant":
+    if _is_declared_only(record, site):
+        yield _claim(f"{code(record.type)} stands for {_quoted(record.text)} in {code(site.path)}.", [_at(site)])
+    elif record.kind != "variant":
         yield _claim(_statement_words(record, site), [_at(site)])
     if site.cause is not None and (caught := _cause_words(record, site)):
         yield caught
@@ -192,6 +194,16 @@ def _cause_words(record: Record, site: Site) -> Claim | None:
     return _claim(f"It is made from {types} ({site.cause.how}), which says what went wrong first.", cited)
 
 
+def _is_declared_only(record: Record, site: Site) -> bool:
+    """A variable of Go that holds an error: it is declared there, and raised where it is returned."""
+    return record.language == "go" and not site.function and record.kind == "error value"
+
+
+def _telling(record: Record) -> Site:
+    """The site that tells most: the first that is no declaration; else the declaration."""
+    return next((site for site in record.sites if not _is_declared_only(record, site)), record.sites[0])
+
+
 # --- trigger ----------------------------------------------------------------------------------------------------------
 
 
@@ -199,9 +211,10 @@ def _trigger(record: Record) -> Iterator[Claim]:
     if record.kind == "variant":
         yield from _conversions(record)
         return
-    for site in record.sites[:_MOST_SITES_TOLD]:
+    sites = [site for site in record.sites if not _is_declared_only(record, site)]
+    for site in sites[:_MOST_SITES_TOLD]:
         yield _claim(_trigger_words(record, site), [_at(site), *(_of_guard(site, g) for g in _told_guards(site))])
-    rest = record.sites[_MOST_SITES_TOLD:]
+    rest = sites[_MOST_SITES_TOLD:]
     if rest:
         places = sorted({site.path for site in rest})
         named = ", ".join(code(path) for path in places[:4]) + (" and others" if len(places) > 4 else "")
@@ -293,6 +306,8 @@ def _handlers_around(guards: Iterable[Guard]) -> Iterator[str]:
     for guard in guards:
         if guard.kind == "except":
             yield f"after {code(guard.condition)} was caught"
+        elif guard.kind == "select":
+            yield f"after {code(guard.condition)} was the first to go on"
         elif guard.kind == "try else":
             yield "after nothing was raised by the block before it"
 
@@ -368,6 +383,8 @@ def _open_ways(record: Record) -> Iterator[Claim]:
         for caller in far or site.callers:
             if len(shown) >= _MOST_WAYS or caller.function in shown or not caller.function:
                 continue
+            if not caller.via and not site.function:
+                continue
             shown.add(caller.function)
             through = f" through {_listed([code(name) for name in caller.via[:4]])}" if caller.via else ""
             cited = [Citation(caller.path, caller.line, caller.line)] if caller.via else [_at(site)]
@@ -398,7 +415,9 @@ def _raw_solutions(record: Record) -> Iterator[Claim]:
         deciding = [
             g for g in site.guards if g.kind in ("if", "elif", "early exit", "assert", "case", "ternary", "else")
         ]
-        if deciding and record.kind not in ("log", "fatal log", "variant"):
+        innermost = next((g for g in reversed(site.guards) if g.kind not in ("for", "cfg", "early exit")), None)
+        is_failure = innermost is not None and innermost.kind in ("failed", "none")
+        if deciding and not is_failure and record.kind not in ("log", "fatal log", "variant"):
             yield _of_guard_turned(site, deciding)
 
 

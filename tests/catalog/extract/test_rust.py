@@ -6,7 +6,7 @@ import pytest
 
 from tests.catalog.extract.reading import guards, only, sites
 from windtunnel.catalog.extract import extract
-from windtunnel.catalog.extract.rust.flow import IO_ERROR, REQWEST, SERDE_JSON, error_of
+from windtunnel.catalog.extract.rust.operands import FMT_ERROR, IO_ERROR, REQWEST, SERDE_JSON
 from windtunnel.catalog.template import text_of
 
 ERRORS = """
@@ -56,10 +56,10 @@ def test_enums_bring_the_messages_docs_and_causes_of_their_variants() -> None:
         ('return Err(E::Config(format!("no {} in {p}", name)));', "construct", "E::Config", None),
         ('Err(anyhow!("no {name:?}"))', "construct", "anyhow!", "no {name}"),
         ('Err("only text".into())', "construct", "str", "only text"),
-        ("let x = y.ok_or(crate::error::E::Missing)?;", "construct", "E::Missing", None),
+        ("let x = y.ok_or(crate::error::E::Missing)?;", "construct", "crate::error::E::Missing", None),
         ('g().map_err(|e| E::Http(format!("http {e}")))?;', "construct", "E::Http", None),
         ("g().map_err(E::Io)?;", "construct", "E::Io", None),
-        ('Err(de::Error::custom("wrong kind"))', "construct", "Error::custom", "wrong kind"),
+        ('Err(de::Error::custom("wrong kind"))', "construct", "de::Error::custom", "wrong kind"),
         ('bail!("no {} left", n);', "bail", "bail!", "no {n} left"),
         ('ensure!(a > 1, "few {}", a);', "bail", "ensure!", "few {a}"),
         ("ensure!(a > 1);", "bail", "ensure!", "a > 1"),
@@ -74,6 +74,17 @@ def test_enums_bring_the_messages_docs_and_causes_of_their_variants() -> None:
         ('tracing::error!("lost {peer}");', "log", "tracing::error!", "lost {peer}"),
         ("std::process::exit(2);", "exit", "std::process::exit", "std::process::exit(2)"),
         ('let m = format!("told {x}"); bail!("{}", m); ', "bail", "bail!", "{m}"),
+        ('let m = format!("told {x}"); panic!("{}", m.to_string()); ', "panic", "panic!", "{m.to_string()}"),
+        ('bail!("one \\\n        line");', "bail", "bail!", "one line"),
+        ('bail!("a  b, {}", f(")", \',\', "x"));', "bail", "bail!", 'a  b, {f(")", \',\', "x")}'),
+        ('x.expect(concat!("must ", "be set"));', "panic", "expect", "must be set"),
+        ('g().wrap_err("while opening")?;', "bail", "wrap_err", "while opening"),
+        ('bail!(E::Config(format!("no {p}")));', "bail", "E::Config", None),
+        ("ensure!(a > 1, E::Few);", "bail", "E::Few", None),
+        ('error!(target: "net", peer = %p, "lost {}", p);', "log", "error!", "lost {p}"),
+        ('Err(PyError(format!("no {p}")).into_pyerr::<PyValueError>())', "construct", "PyError", "no {p}"),
+        ('Err(Failed { message: format!("no {p}"), code: 3 })', "construct", "Failed", "no {p}"),
+        ('{ eprintln!("no {p}"); std::process::exit(2); }', "exit", "std::process::exit", "no {p}"),
     ],
 )
 def test_an_error_has_its_kind_type_and_message(statement: str, kind: str, type_: str, template: str | None) -> None:
@@ -85,6 +96,19 @@ def test_an_error_has_its_kind_type_and_message(statement: str, kind: str, type_
 def test_arguments_are_there_to_be_put_into_the_variant_s_message() -> None:
     site = only("src/a.rs", 'fn f() { Err(E::Bad { name: format!("n {x}"), place }) }', template=False)
     assert [(name, text_of(value)) for name, value in site.arguments] == [("name", "n {x}"), ("place", "{place}")]
+
+
+@pytest.mark.parametrize("statement", ["std::process::exit(0);", "Err(NodeId::FALSE)", "error!(peer = %p);"])
+def test_what_makes_no_error_is_no_site(statement: str) -> None:
+    assert not sites("src/a.rs", f"fn f() {{ {statement} }}")
+
+
+@pytest.mark.parametrize("type_", ["E", "&mut E", "&'a mut E<'a>", "crate::error::E"])
+def test_self_is_named(type_: str) -> None:
+    site = only(
+        "src/a.rs", f"impl X for {type_} {{ fn f() -> Result<(), Self> {{ Err(Self::Gone) }} }}", template=False
+    )
+    assert site.type == "E::Gone"
 
 
 def test_an_error_that_is_only_passed_on_is_none_of_its_own() -> None:
@@ -123,6 +147,55 @@ fn f(k: Kind) -> Result<(), E> {
     ]
 
 
+@pytest.mark.parametrize(
+    ("statement", "expected"),
+    [
+        ("open(p).unwrap_or_else(|e| panic!(\"no\"));", [("failed", True, "open(p)")]),
+        ("map.get(k).unwrap_or_else(|| panic!(\"no\"));", [("none", True, "map.get(k)")]),
+        ("map.get(k).expect(\"no\");", [("none", True, "map.get(k)")]),
+        ("path.file_name().and_then(|n| n.to_str()).context(\"no\")?;",
+         [("failed", True, "path.file_name().and_then(|n| n.to_str())")]),
+        ('load(p)?.expect("no");', [("none", True, "load(p)?")]),
+        ("if cfg!(unix) { panic!(\"no\") }", [("cfg", True, "unix")]),
+        ("if !cfg!(unix) { panic!(\"no\") }", [("cfg", False, "unix")]),
+    ],
+)  # fmt: skip
+def test_what_a_fallback_is_for_is_a_guard(statement: str, expected: list[tuple[str, bool, str]]) -> None:
+    assert guards(only("src/a.rs", f"fn f() {{ {statement} }}")) == expected
+
+
+def test_enums_without_a_macro_bring_what_their_display_writes() -> None:
+    code = """
+pub enum Kind { Lost, Full(u32), Gone { id: u8 } }
+pub struct Failed { kind: Kind }
+impl Display for Failed {
+    fn fmt(&self, f: &mut Formatter) -> fmt::Result {
+        f.write_str(match &self.kind { Kind::Lost => "it is lost", Kind::Full(n) => return write!(f, "full: {n}"),
+            _ => "gone" })
+    }
+}
+impl From<std::io::Error> for Kind { fn from(_: std::io::Error) -> Self { Kind::Lost } }
+"""
+    classes = {each.name: each for each in extract("src/a.rs", code.encode()).classes}
+    assert {name: text_of(each.template or ()) for name, each in classes.items() if "::" in name} == {
+        "Kind::Lost": "it is lost", "Kind::Full": "full: {0}", "Kind::Gone": ""
+    }  # fmt: skip
+    cause = classes["Kind::Lost"].cause
+    assert cause is not None and (cause.types, cause.how) == (("std::io::Error",), "impl From")
+
+
+def test_doc_comments_are_messages_where_displaydoc_makes_them() -> None:
+    code = "use displaydoc::Display;\n#[derive(Debug, Display)]\npub enum E {\n    /// no {0} left\n    None(u8),\n}\n"
+    classes = {each.name: each for each in extract("src/a.rs", code.encode()).classes}
+    assert text_of(classes["E::None"].template or ()) == "no {0} left"
+
+
+@pytest.mark.parametrize("attribute", ["cfg(test)", "cfg(all(test, unix))", "test", 'tokio::test(flavor = "x")'])
+def test_what_is_built_for_tests_only_raises_nothing(attribute: str) -> None:
+    code = f'#[{attribute}]\nfn f() {{ panic!("no") }}\n#[cfg(not(test))]\nfn g() {{ panic!("yes") }}'
+    assert [text_of(site.template or ()) for site in sites("src/a.rs", code)] == ["yes"]
+
+
 def test_tests_raise_nothing_and_tell_what_they_expect() -> None:
     code = """
 fn f() { panic!("real") }
@@ -140,27 +213,90 @@ mod tests {
     assert [(e.type, e.pattern) for e in facts.expectations] == [("panic!", "real"), ("BenchError::Io", "")]
 
 
+HEAD = """
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufWriter, Write};
+use tokio::fs as afs;
+use crate::config::{self, Config};
+use crate::log::File as LogFile;
+use reqwest::Client;
+
+struct Sink { out: BufWriter<File>, queue: Queue }
+
+"""
+
+
 @pytest.mark.parametrize(
     ("expression", "error"),
     [
         ("std::fs::create_dir_all(&dir)", IO_ERROR),
         ("fs::File::open(path)", IO_ERROR),
-        ("tokio::fs::metadata(&p).await", IO_ERROR),
-        ("file.write_all(b.as_bytes())", IO_ERROR),
+        ("afs::metadata(&p).await", IO_ERROR),
+        ("LogFile::open(p)", "?LogFile::open"),
+        ("b.write_all(b.as_bytes())", IO_ERROR),
         ("OpenOptions::new().append(true).open(p)", IO_ERROR),
         ("TcpStream::connect(addr).await", IO_ERROR),
+        ("std::process::Command::new(p).arg(a).output()", IO_ERROR),
+        ("io::stdout().lock().flush()", IO_ERROR),
+        ("self.out.flush()", IO_ERROR),
+        ("self.queue.flush()", "?Queue.flush"),
+        ("unknown.flush()", "?.flush"),
+        ("writer.flush()", IO_ERROR),
+        ("config.flush()", "?Config.flush"),
+        ('writeln!(self.out, "x")', IO_ERROR),
+        ('write!(text, "x")', FMT_ERROR),
+        ('write!(unknown, "x")', ""),
         ("serde_json::to_string(&x)", SERDE_JSON),
+        ("toml::from_str::<T>(&x)", "toml::de::Error"),
         ("client.get(url).send().await", REQWEST),
+        ("sender.send(url).await", "?.send"),
         ("s.parse::<u32>()", "std::num::ParseIntError"),
+        ("s.parse::<Kind>()", ""),
+        ("tokio::spawn(f).await", "tokio::task::JoinError"),
         ("std::fs::read(p).ok()", ""),
         ("File::open(p).map_err(E::Open)", ""),
+        ("File::open(p).map_err(Into::into)", IO_ERROR),
         ('File::open(p).context("x")', ""),
+        ("File::open(p).map(BufReader::new)", IO_ERROR),
+        ("opened", IO_ERROR),
         ("load(p)", "?load"),
-        ("self.config.load(p).await", "?load"),
+        ("config::load(p)", "?config::load"),
+        ("Config::load(p).await", "?Config::load"),
+        ("Self::load(p)", "?Sink::load"),
+        ("self.load(p)", "?Sink.load"),
     ],
 )
 def test_what_an_operand_fails_with_is_told_where_it_is_known(expression: str, error: str) -> None:
-    assert error_of(expression) == error
+    code = f"""{HEAD}impl Sink {{
+    fn f<W: Write>(&self, config: &Config, writer: &mut W) -> Result<(), E> {{
+        let mut text = String::new();
+        let opened = File::open("a");
+        {expression}?;
+    }}
+}}"""
+    (found,) = extract("src/a.rs", code.encode()).propagations
+    assert (found.expression, found.error) == (expression, error)
+
+
+def test_a_variable_is_what_it_is_bound_to_there() -> None:
+    code = """
+fn f(out: &mut File) {
+    out.flush()?;
+    let out = Queue::new();
+    out.flush()?;
+    if let Some(out) = other { out.flush()?; }
+    for out in all { out.flush()?; }
+    match x { Some(out) => out.flush()?, None => {} }
+    { let out = BufWriter::new(y); out.flush()?; }
+}
+"""
+    found = [each.error for each in extract("src/a.rs", code.encode()).propagations]
+    assert found == [IO_ERROR, "?Queue.flush", "?.flush", "?.flush", "?.flush", IO_ERROR]
+
+
+def test_closures_and_async_blocks_propagate_for_themselves() -> None:
+    code = "fn f() -> R { a.map(|x| x.get()?); let t = async { g().await? }; h()? }"
+    assert [each.expression for each in extract("src/a.rs", code.encode()).propagations] == ["h()"]
 
 
 @pytest.mark.parametrize(

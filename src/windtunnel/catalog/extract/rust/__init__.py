@@ -5,7 +5,7 @@ from __future__ import annotations
 from windtunnel.catalog.extract.braces import FileReader
 from windtunnel.catalog.extract.paths import is_test_path
 from windtunnel.catalog.extract.rust.errors import classes_of
-from windtunnel.catalog.extract.rust.flow import calls_of, handlers_of, imports_of, propagations_of
+from windtunnel.catalog.extract.rust.flow import calls_of, handlers_of, imports_of, note_results, propagations_of
 from windtunnel.catalog.extract.rust.reader import RustReader
 from windtunnel.catalog.extract.rust.sites import find_sites
 from windtunnel.catalog.extract.rust.tests import expectations_of
@@ -24,6 +24,8 @@ def facts_of(path: str, data: bytes, language: Language) -> FileFacts:
     calls = () if reader.is_test else calls_of(reader)
     handlers = () if reader.is_test else handlers_of(reader)
     propagations = () if reader.is_test else propagations_of(reader)
+    if not reader.is_test:
+        note_results(reader)
     expectations = expectations_of(reader)
     facts = reader.facts()
     return FileFacts(

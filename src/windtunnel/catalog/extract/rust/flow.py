@@ -1,4 +1,4 @@
-"""Calls of Rust, who catches what they give, and every `?` with the error that it passes on, where that can be told."""
+"""Calls of Rust, who catches what they give, and every `?` with the error that it passes on."""
 
 from __future__ import annotations
 
@@ -8,31 +8,18 @@ from collections.abc import Iterator
 
 from tree_sitter import Node
 
+from windtunnel.catalog.extract.rust.operands import error_of
 from windtunnel.catalog.extract.rust.reader import RustReader
-from windtunnel.catalog.extract.syntax import excerpt_of, first_line, last_line, one_line, ordered_captures, text
+from windtunnel.catalog.extract.syntax import (
+    captures,
+    excerpt_of,
+    first_line,
+    last_line,
+    one_line,
+    ordered_captures,
+    text,
+)
 from windtunnel.catalog.facts import CallFacts, HandlerFacts, PropagationFacts
-
-IO_ERROR, SERDE_JSON, REQWEST = "std::io::Error", "serde_json::Error", "reqwest::Error"
-
-_ERRORS_OF: tuple[tuple[re.Pattern[str], str], ...] = (
-    (re.compile(r"^serde_json::"), SERDE_JSON),
-    (re.compile(r"^(?:\w+::)*toml::|^toml::"), "toml::de::Error"),
-    (re.compile(r"\.(?:send|error_for_status|bytes|text|json|chunk)\(.*\)\.await$"), REQWEST),
-    (re.compile(r"^(?:std::|tokio::)?fs::\w+\(|^(?:\w+::)*(?:File|OpenOptions)::\w+\("), IO_ERROR),
-    (re.compile(r"^(?:std::|tokio::)?net::|\b(?:Tcp|Udp|Unix)(?:Stream|Listener|Socket|Datagram)::\w+\("), IO_ERROR),
-    (re.compile(r"^(?:std::)?env::current_(?:dir|exe)\("), IO_ERROR),
-    (re.compile(r"^(?:std::)?env::var\("), "std::env::VarError"),
-    (re.compile(r"\.(?:write_all|flush|read_to_string|read_to_end|read_line|read_exact|sync_all|sync_data|set_len|"
-                r"canonicalize|metadata|symlink_metadata|read_dir|file_type|try_exists|accept|spawn|set_permissions|"
-                r"try_clone|seek|rewind|set_nonblocking|peer_addr|local_addr)\([^()]*(?:\([^()]*\)[^()]*)*\)(?:\.await)?$"),
-     IO_ERROR),
-    (re.compile(r"\bOpenOptions\b.*\.open\("), IO_ERROR),
-    (re.compile(r"\.parse::<[iu](?:8|16|32|64|128|size)>\(\)$"), "std::num::ParseIntError"),
-    (re.compile(r"\.parse::<f(?:32|64)>\(\)$"), "std::num::ParseFloatError"),
-    (re.compile(r"^(?:std::)?str::from_utf8\("), "std::str::Utf8Error"),
-    (re.compile(r"^String::from_utf8\("), "std::string::FromUtf8Error"),
-)  # fmt: skip
-"""What well-known functions fail with, by the expression that a `?` stands behind."""
 
 _GENERIC_CALLEES = frozenset(("Ok", "Err", "Some", "Box::new", "Vec::new", "String::from", "format"))
 
@@ -62,33 +49,25 @@ def calls_of(reader: RustReader) -> tuple[CallFacts, ...]:
 
 def imports_of(reader: RustReader) -> tuple[tuple[str, str], ...]:
     """`use` declarations by their local name, and `=Alias` for the error type of a `Result` alias."""
-    found: list[tuple[str, str]] = []
-    for use in ordered_captures("rust", "(use_declaration) @u", reader.root).get("u", ()):
-        found += _used(one_line(text(use)).removeprefix("pub ").removeprefix("use ").rstrip(";"), "")
+    return (*reader.imports, *_aliases(reader))
+
+
+def _aliases(reader: RustReader) -> Iterator[tuple[str, str]]:
     for alias in ordered_captures("rust", "(type_item) @t", reader.root).get("t", ()):
         value = one_line(text(alias.child_by_field_name("type")))
         match = re.match(r"(?:\w+::)*Result<[^,]+(?:<.*>)?,\s*(.+)>$", value)
-        if match:
-            found.append((f"={text(alias.child_by_field_name('name'))}", match[1]))
-    return tuple(found)
-
-
-def _used(path: str, before: str) -> Iterator[tuple[str, str]]:
-    head, brace, inner = path.partition("{")
-    if brace:
-        depth, piece = 0, ""
-        for character in inner.rstrip().removesuffix("}") + ",":
-            depth += (character == "{") - (character == "}")
-            if character == "," and depth == 0:
-                if piece.strip():
-                    yield from _used(piece.strip(), before + head)
-                piece = ""
-            else:
-                piece += character
-        return
-    full, _, alias = (before + path).partition(" as ")
-    full = full.strip().removesuffix("::self")
-    yield (alias.strip() or full.rpartition("::")[2]), full
+        if match is None:
+            match = re.match(r"((?:std::)?(?:io|fmt)|anyhow|eyre)::Result<", value)
+            error = f"{match[1]}::Error" if match else ""
+        else:
+            listed = alias.child_by_field_name("type_parameters")
+            defaults = {
+                text(each.child_by_field_name("name")): text(each.child_by_field_name("default_type"))
+                for each in (listed.named_children if listed is not None else ())
+            }
+            error = defaults.get(match[1], match[1])  # type Result<T, E = Error>
+        if error:
+            yield f"={text(alias.child_by_field_name('name'))}", one_line(error)
 
 
 def propagations_of(reader: RustReader) -> tuple[PropagationFacts, ...]:
@@ -98,35 +77,35 @@ def propagations_of(reader: RustReader) -> tuple[PropagationFacts, ...]:
         if reader.in_tests(node) or _is_in_closure(node) or not node.named_children:
             continue
         operand = node.named_children[0]
-        expression = one_line(text(operand), 160)
-        found.append(PropagationFacts(first_line(node), reader.function_index(node), expression, error_of(expression)))
+        line, function = first_line(node), reader.function_index(node)
+        found.append(PropagationFacts(line, function, one_line(text(operand), 160), error_of(reader, operand)))
     return tuple(found)
+
+
+def note_results(reader: RustReader) -> None:
+    """Note the functions that give a result, whatever stands in them: a `?` elsewhere may be about them."""
+    for function in ordered_captures("rust", "(function_item return_type: (_) @r) @f", reader.root).get("f", ()):
+        body = function.child_by_field_name("body")
+        if body is not None and "Result" in text(function.child_by_field_name("return_type")):
+            reader.function_index(body)
 
 
 def _is_in_closure(node: Node) -> bool:
     parent = node.parent
     while parent is not None and parent.type != "function_item":
-        if parent.type in ("closure_expression", "async_block"):
+        if parent.type in ("closure_expression", "async_block", "try_block", "const_block"):
             return True
         parent = parent.parent
     return False
-
-
-def error_of(expression: str) -> str:
-    """The type that an expression fails with; `?NAME` where a function of that name in the tree says it; else empty."""
-    if re.search(r"\.ok\(\)$|\.(?:map_err|ok_or|ok_or_else|context|with_context)\(", expression):
-        return ""  # an Option, or another error by now
-    for pattern, error in _ERRORS_OF:
-        if pattern.search(expression):
-            return error
-    call = re.match(r"(?:[\w&:.]+(?:::|\.))?(\w+)(?:::<.*?>)?\(.*\)(?:\.await)?$", expression)
-    return f"?{call[1]}" if call else ""
 
 
 _DROPPED = """
 (call_expression function: (field_expression field: (field_identifier) @m
   (#match? @m "^(ok|unwrap_or|unwrap_or_else|unwrap_or_default|is_ok|is_err)$"))) @c
 """
+
+
+_RAISES_AGAIN = re.compile(r"^(?:(?:with_)?context|ok_or(?:_else)?|wrap_err(?:_with)?|expect|unwrap)$")
 
 
 def handlers_of(reader: RustReader) -> tuple[HandlerFacts, ...]:
@@ -153,8 +132,9 @@ def handlers_of(reader: RustReader) -> tuple[HandlerFacts, ...]:
     ):
         found += _handler(reader, node.child_by_field_name("value"), node, None, ())
     for node in ordered_captures("rust", _DROPPED, reader.root).get("c", ()):
-        function = node.child_by_field_name("function")
-        if function is not None and not reader.in_tests(node):
+        function, around = node.child_by_field_name("function"), node.parent
+        goes_on = around is not None and _RAISES_AGAIN.match(text(around.child_by_field_name("field")))
+        if function is not None and not goes_on and not reader.in_tests(node):
             found += _handler(reader, function.child_by_field_name("value"), node, None, (), "returns")
     return tuple(found)
 
@@ -170,8 +150,8 @@ def _caught(pattern: str) -> tuple[str, ...] | None:
 def _handler(
     reader: RustReader, guarded: Node | None, clause: Node, body: Node | None, caught: tuple[str, ...], does: str = ""
 ) -> Iterator[HandlerFacts]:
-    if guarded is None or "(" not in text(guarded):
-        return
+    if guarded is None or "(" not in text(guarded) or captures("rust", "(try_expression) @t", guarded):
+        return  # what a `?` inside gives leaves the function, and is not caught here
     start, end = first_line(clause), min(last_line(clause), first_line(clause) + 5)
     does = does or (_does(text(body)) if body is not None else "ignores")
     yield HandlerFacts(

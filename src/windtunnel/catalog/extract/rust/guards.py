@@ -59,11 +59,27 @@ def _between(child: Node, parent: Node) -> Iterator[Guard]:
         yield Guard(
             head, True, "for", first_line(parent), last_line(value) if value is not None else first_line(parent)
         )
+    elif kind == "arguments" and child.type == "closure_expression":
+        yield from _fallback(child, parent)
     elif kind == "match_arm" and child == parent.child_by_field_name("value"):
         yield from _arm(parent)
 
 
+def _fallback(closure: Node, arguments: Node) -> Iterator[Guard]:
+    """A closure that is called when what it is handed to fails, or gives None."""
+    function = arguments.parent.child_by_field_name("function") if arguments.parent is not None else None
+    method = text(function.child_by_field_name("field")) if function is not None else ""
+    receiver = function.child_by_field_name("value") if function is not None else None
+    if receiver is not None and method in ("unwrap_or_else", "or_else", "map_err", "ok_or_else", "inspect_err"):
+        takes_error = text(closure.child_by_field_name("parameters")) not in ("||", "")
+        words, kind = one_line(text(receiver), 120), "failed" if takes_error else "none"
+        yield Guard(words, True, kind, first_line(receiver), last_line(receiver))
+
+
 def _guard(condition: Node, holds: bool, kind: str) -> Guard:
+    built = re.fullmatch(r"(!?)cfg!\((.+)\)", one_line(text(condition)))
+    if built:
+        return Guard(built[2], holds != bool(built[1]), "cfg", first_line(condition), last_line(condition))
     return Guard(one_line(text(condition)), holds, kind, first_line(condition), last_line(condition))
 
 

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 
 from tree_sitter import Node
 
-from windtunnel.catalog.extract.braces import around
-from windtunnel.catalog.extract.rust.errors import arguments_of, formatted, literal_of
+from windtunnel.catalog.extract.rust.errors import formatted, literal_of, pieces_of
+from windtunnel.catalog.extract.rust.macros import macro_site
 from windtunnel.catalog.extract.rust.reader import RustReader
 from windtunnel.catalog.extract.syntax import first_line, last_line, one_line, ordered_captures, text
-from windtunnel.catalog.record import Cause, Guard, Kind
+from windtunnel.catalog.record import Cause, Guard
 from windtunnel.catalog.template import Hole, Part, says_something
 
 _QUERY = """
 (call_expression function: (identifier) @f (#eq? @f "Err")) @err
 (call_expression function: (field_expression field: (field_identifier) @m
-  (#match? @m "^(map_err|ok_or|ok_or_else|context|with_context|expect|unwrap|expect_err)$"))) @method
+  (#match? @m "^(map_err|ok_or|ok_or_else|(with_)?context|wrap_err(_with)?|expect|unwrap|expect_err)$"))) @method
 (macro_invocation) @macro
 (call_expression function: (scoped_identifier) @p (#match? @p "process::exit$")) @exit
 """
-_BAILS = {"bail": "bail", "anyhow": "bail", "eyre": "bail", "ensure": "bail"}
-_PANICS = frozenset(("panic", "unreachable", "todo", "unimplemented"))
-_ASSERTS = {"assert": "", "assert_eq": "==", "assert_ne": "!=", "debug_assert": "", "debug_assert_eq": "==",
-            "debug_assert_ne": "!="}  # fmt: skip
+
+
+_GIVES_OPTION = re.compile(
+    r"\.(?:get|get_mut|first|last|next|next_back|nth|pop|pop_front|pop_back|find|find_map|position|parent|file_name|"
+    r"file_stem|extension|to_str|as_str|as_ref|as_mut|as_array|as_object|as_table|as_deref|as_u64|as_i64|as_f64|as_bool|"
+    r"take|ok|err|split_once|rsplit_once|checked_\w+|min|max|min_by_key|max_by_key|peek|remove|strip_suffix|host_str|"
+    r"path_segments)\((?:[^()]|\([^()]*\))*\)$|\?$"
+)
+"""Operations that give an Option, by how they end: one that failed has left at its `?`."""
 
 
 def find_sites(reader: RustReader) -> None:
@@ -38,11 +42,26 @@ def find_sites(reader: RustReader) -> None:
             _method(reader, node)
     for node in found.get("macro", ()):
         if not reader.in_tests(node):
-            _macro(reader, node)
+            macro_site(reader, node)
     for node in found.get("exit", ()):
         if not reader.in_tests(node):
-            words = one_line(text(node))
-            reader.add("exit", node, "std::process::exit", None, otherwise=("statement", words))
+            _exit(reader, node)
+
+
+def _exit(reader: RustReader, node: Node) -> None:
+    """`std::process::exit`, with what is printed right before; one with 0 is no error."""
+    if [text(argument) for argument in _arguments(node)] == ["0"]:
+        return
+    statement = node.parent if node.parent is not None and node.parent.type == "expression_statement" else node
+    before = statement.prev_named_sibling
+    macro = before.named_children[0] if before is not None and before.type == "expression_statement" else None
+    template = None
+    if macro is not None and macro.type == "macro_invocation":
+        name = text(macro.child_by_field_name("macro")).rpartition("::")[2]
+        template = formatted(text(macro.named_children[-1])[1:]) if name in ("eprintln", "eprint", "println") else None
+    words = one_line(text(node))
+    reader.add("exit", node, "std::process::exit", template if says_something(template) else None,
+               otherwise=("statement", words))  # fmt: skip
 
 
 def _arguments(call: Node) -> list[Node]:
@@ -75,12 +94,14 @@ def _error(reader: RustReader, value: Node) -> Made | None:
         body = value.child_by_field_name("body")
         fields = body.named_children if body is not None else []
         given = tuple(_field(reader, field) for field in fields if "field_initializer" in field.type)
-        return _type(reader, text(value.child_by_field_name("name"))), None, given
-    if kind == "scoped_identifier" and text(value.child_by_field_name("name"))[:1].isupper():
-        return _type(reader, text(value)), None, ()
+        said = [parts for name, parts in given if name in ("message", "msg", "reason") and says_something(parts)]
+        return _type(reader, text(value.child_by_field_name("name")), value), said[0] if said else None, given
+    name = text(value.child_by_field_name("name"))
+    if kind == "scoped_identifier" and name[:1].isupper() and not re.fullmatch(r"[A-Z]+(?:_[A-Z0-9]+)*", name[1:]):
+        return _type(reader, text(value), value), None, ()
     if kind == "macro_invocation":
         name = text(value.child_by_field_name("macro")).rpartition("::")[2]
-        template = formatted(text(value.named_children[-1]))
+        template = formatted(text(value.named_children[-1])[1:])
         return (f"{name}!", template, ()) if name in ("anyhow", "eyre", "format") and template else None
     if kind == "call_expression":
         return _called(reader, value)
@@ -93,14 +114,13 @@ def _called(reader: RustReader, value: Node) -> Made | None:
     function = value.child_by_field_name("function")
     if function is None:
         return None
+    if function.type == "generic_function":  # `….into::<E>()`
+        function = function.child_by_field_name("function") or function
     if function.type == "field_expression":  # `….into()`, `….to_string()`, `Error::new(…).context(…)`
         inner = function.child_by_field_name("value")
         method = text(function.child_by_field_name("field"))
-        return (
-            _error(reader, inner)
-            if inner is not None and method in ("into", "to_string", "to_owned", "build")
-            else None
-        )
+        passes = method.startswith("into") or method in ("to_string", "to_owned", "build")
+        return _error(reader, inner) if inner is not None and passes else None
     name = re.sub(r"::<.*?>", "", text(function))
     arguments = _arguments(value)
     if name in ("Box::new", "Arc::new", "Some") and arguments:
@@ -111,18 +131,18 @@ def _called(reader: RustReader, value: Node) -> Made | None:
     last = name.rpartition("::")[2]
     message = next((value for _, value in given if says_something(value)), None)
     if last[:1].isupper():
-        return _type(reader, name), None if "::" in name else message, given
+        return _type(reader, name, value), None if "::" in name else message, given
     owner = name.rpartition("::")[0].rpartition("::")[2]
     looks = owner.endswith(("Error", "Err")) or owner == "Self" or last in ("custom", "new", "msg", "other", "from")
-    return (_type(reader, name), message, given) if looks and message is not None else None
+    return (_type(reader, name, value), message, given) if looks and message is not None else None
 
 
-def _type(reader: RustReader, name: str) -> str:
-    """`Enum::Variant` or the type alone, without the path to it; `Self` named."""
-    parts = re.sub(r"<.*?>", "", one_line(name)).split("::")
-    parts = [part for part in parts if part]
-    kept = parts[-2:] if len(parts) > 1 and parts[-2][:1].isupper() else parts[-1:]
-    return "::".join(kept)
+def _type(reader: RustReader, name: str, node: Node) -> str:
+    """`Enum::Variant` or the type alone, with the path that the code writes; `Self` named."""
+    parts = [part for part in re.sub(r"<.*?>", "", one_line(name)).split("::") if part]
+    if parts[0] == "Self":
+        parts[0] = reader.owner_of(node) or "Self"
+    return "::".join(parts)
 
 
 def _field(reader: RustReader, field: Node) -> tuple[str, tuple[Part, ...]]:
@@ -138,8 +158,11 @@ def _parts(reader: RustReader, node: Node) -> tuple[Part, ...] | None:
         found = literal_of(text(node))
         return (found[0],) if found else None
     if kind == "macro_invocation":
-        name = text(node.child_by_field_name("macro")).rpartition("::")[2]
-        return formatted(text(node.named_children[-1])) if name in ("format", "format_args", "concat") else None
+        name, source = text(node.child_by_field_name("macro")).rpartition("::")[2], text(node.named_children[-1])[1:]
+        if name == "concat":
+            pieces = [literal_of(piece) for piece in pieces_of(source)]
+            return ("".join(piece[0] for piece in pieces if piece),) if all(pieces) else None
+        return formatted(source) if name in ("format", "format_args") else None
     if kind == "call_expression":
         function = node.child_by_field_name("function")
         if function is not None and function.type == "field_expression":
@@ -174,11 +197,12 @@ def _method(reader: RustReader, node: Node) -> None:
     operation = one_line(text(receiver), 120)
     arguments = _arguments(node)
     line = first_line(receiver) if receiver is not None else first_line(node)
-    fails = Guard(operation, True, "none" if method.startswith("ok_or") else "failed", line, last_line(function))
+    is_none = method.startswith("ok_or") or (method != "map_err" and bool(_GIVES_OPTION.search(operation)))
+    fails = Guard(operation, True, "none" if is_none else "failed", line, last_line(function))
     if method in ("map_err", "ok_or", "ok_or_else") and arguments:
         cause = Cause((), method, line, operation) if method == "map_err" else None
         _made(reader, node, arguments[0], cause=cause, guards=(fails,))
-    elif method in ("context", "with_context") and arguments:
+    elif method in ("context", "with_context", "wrap_err", "wrap_err_with") and arguments:
         is_closure = arguments[0].type == "closure_expression"
         said = arguments[0].child_by_field_name("body") if is_closure else arguments[0]
         template = _parts(reader, said) if said is not None else None
@@ -189,57 +213,3 @@ def _method(reader: RustReader, node: Node) -> None:
     elif method == "unwrap" and not arguments:
         words = one_line(text(node), 160)
         reader.add("panic", node, "unwrap", None, guards=(fails,), otherwise=("statement", words))
-
-
-def _macro(reader: RustReader, node: Node) -> None:
-    path = text(node.child_by_field_name("macro"))
-    name = path.rpartition("::")[2]
-    tree = next((child for child in node.named_children if child.type == "token_tree"), None)
-    source = text(tree)[1:-1] if tree is not None else ""
-    if name in _BAILS and not (name in ("anyhow", "eyre") and _is_inside_err(node)):
-        _bail(reader, node, name, source)
-    elif name in _PANICS:
-        template = formatted(source) if source else None
-        reader.add("panic", node, f"{name}!", template, otherwise=("statement", one_line(text(node))))
-    elif name in _ASSERTS:
-        _assert(reader, node, name, source)
-    elif name == "error" or (name == "event" and "ERROR" in source[:40]):
-        template = formatted(source)
-        if template is not None and says_something(template):
-            reader.add("log", node, f"{path}!", template)
-
-
-def _is_inside_err(node: Node) -> bool:
-    """`Err(anyhow!(…))` is one site."""
-    parent = around(node, ("call_expression", "block", "closure_expression"))
-    function = parent.child_by_field_name("function") if parent is not None else None
-    if function is None:
-        return False
-    return text(function) == "Err" or (
-        function.type == "field_expression" and text(function).endswith(("ok_or", "map_err"))
-    )
-
-
-def _bail(reader: RustReader, node: Node, name: str, source: str) -> None:
-    if name != "ensure":
-        template = formatted(source)
-        kind: Kind = "bail"
-        if template is not None:
-            reader.add(kind, node, f"{name}!", template)
-        return
-    condition, *rest = arguments_of(source)
-    guard = Guard(condition, False, "assert", first_line(node), first_line(node))
-    message = formatted(source[len(condition) :]) if rest else None
-    reader.add("bail", node, "ensure!", message, guards=(guard,), otherwise=("condition", condition))
-
-
-def _assert(reader: RustReader, node: Node, name: str, source: str) -> None:
-    arguments: Sequence[str] = arguments_of(source)
-    operator = _ASSERTS[name]
-    num_operands = 2 if operator else 1
-    if len(arguments) < num_operands:
-        return
-    condition = f" {operator} ".join(arguments[:num_operands])
-    guard = Guard(condition, False, "assert", first_line(node), last_line(node))
-    message = formatted(", ".join(arguments[num_operands:])) if len(arguments) > num_operands else None
-    reader.add("assert", node, f"{name}!", message, guards=(guard,), otherwise=("condition", condition))
