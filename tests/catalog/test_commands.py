@@ -72,80 +72,9 @@ def test_a_store_that_is_not_there_exits_with_2(tmp_path: Path) -> None:
     assert main(["explain", "x", "--store", str(tmp_path / "none")]) == 2
 
 
-def test_a_difference_is_told_in_markdown_and_in_json(
-    tree: Path, store: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    output(capsys)
-    code = (
-        TRANSFERS["engine/link.py"].replace('!= "PROC"', '== "ERR"') + "\n\ndef more():\n    raise KeyError('fresh')\n"
-    )
-    (tree / "engine/link.py").write_text(code)
-    (tree / "engine/worker.py").write_text(
-        TRANSFERS["engine/worker.py"].replace("worker failed:", "the worker failed:")
-    )
-    assert main(["catalog", "diff", "link", str(tree), "--store", store]) == 1
-    said = output(capsys)
-    for words in (
-        "## New errors",
-        "`KeyError: fresh`",
-        "## Reworded",
-        "the worker failed",
-        "## Raised under other",
-        '"ERR"',
-    ):
-        assert words in said, words
-    assert main(["catalog", "diff", "link", str(tree), "--store", store, "--json"]) == 1
-    found = json.loads(output(capsys))
-    assert [len(found[key]) for key in ("added", "removed", "reworded", "guards")] == [1, 0, 1, 1]
-    assert main(["catalog", "diff", "link", "link", "--store", store]) == 0
-
-
-FAULTY = """
-def f(x):
-    if x:
-        raise ValueError
-    assert x, "all is well here"
-    assert x > 1
-
-def g():
-    raise RuntimeError("the very same words")
-
-def h():
-    raise TypeError("the very same words")
-
-def i():
-    raise ValueError("no")
-"""
-
-
-def test_faults_of_messages_are_found_and_a_baseline_lets_only_new_ones_fail(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder, known = write_tree(tmp_path / "faulty", {"a.py": FAULTY}), str(tmp_path / "known.json")
-    check = ["catalog", "check", str(folder), "--store", str(tmp_path / "none")]
-    assert main(check) == 1
-    found = [(line.split(":")[1], line.split(": ")[1]) for line in output(capsys).splitlines()]
-    assert found == [
-        ("4", "no-message"), ("6", "assert-without-message"), ("9", "duplicate-message"),
-        ("12", "duplicate-message"), ("15", "short-message"),
-    ]  # fmt: skip
-    assert main([*check, "--ignore", "no-message,short-message", "--json"]) == 1
-    assert len(json.loads(output(capsys))["findings"]) == 3
-    assert main([*check, "--github"]) == 1
-    assert output(capsys).startswith("::warning file=a.py,line=4,title=no-message::")
-    assert main([*check, "--baseline", known, "--update"]) == 0
-    assert main([*check, "--baseline", known]) == 0
-    (folder / "b.py").write_text("raise ValueError\n")
-    assert main([*check, "--baseline", known]) == 1
-    assert output(capsys).splitlines()[-1].startswith("b.py:1: no-message")
-
-
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("catalog check . --ignore no-mesage", "did you mean no-message"),
-        ("catalog check . --update", "no baseline"),
-        ("catalog diff one", "Name two"),
         ("catalog show zzzzzzzz --store {store}", "has no record"),
         ("catalog search x --project lnk --store {store}", "did you mean link"),
         ("catalog index /no/such/place --store {store}", "no such folder"),

@@ -10,11 +10,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+import msgspec
 import pytest
 
 from tests.catalog.trees import TRANSFERS, write_tree
 from tests.catalog.web.conftest import ODD
 from tests.catalog.web.reading import elements
+from tests.catalog.web.schemas import fault
+from windtunnel.catalog.export import record_schema
 from windtunnel.catalog.indexing import index
 from windtunnel.catalog.record import Record
 from windtunnel.catalog.source import open_source
@@ -50,6 +53,15 @@ def test_json_has_every_record_and_the_project(store: str, records: list[Record]
     lines = exported(store, "jsonl", tmp_path / "out.jsonl").splitlines()
     assert [json.loads(line) for line in lines] == document["records"]
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
+
+
+def test_every_record_keeps_to_the_published_schema(records: list[Record]) -> None:
+    schema = record_schema()
+    assert schema["$schema"].startswith("https://json-schema.org/") and "error-record/1" in schema["title"]
+    for record in records:
+        document = json.loads(msgspec.json.encode(record))
+        assert fault(document, {"$ref": schema["$ref"]}, schema["$defs"]) == ""
+        assert "sites" in fault({**document, "sites": "none"}, {"$ref": schema["$ref"]}, schema["$defs"])
 
 
 def test_lines_go_to_stdout_where_out_is_a_dash(store: str, records: list[Record]) -> None:

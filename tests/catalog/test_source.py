@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
-import subprocess
 import sys
 import tarfile
 import zipfile
@@ -12,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.catalog.repositories import commit, git
 from tests.catalog.trees import write_tree
 from windtunnel.catalog.source import Source, open_source
 from windtunnel.errors import CatalogSourceError
@@ -24,20 +23,10 @@ def contents(source: Source) -> dict[str, bytes]:
     return {file.path: source.read(file.path) for file in source.files()}
 
 
-def git(folder: Path, *arguments: str) -> str:
-    environ = {**os.environ, "GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_SYSTEM": os.devnull}
-    identity = ["-c", "user.name=A", "-c", "user.email=a@b.c", "-c", "init.defaultBranch=main"]
-    command = ["git", *identity, "-C", str(folder), *arguments]
-    return subprocess.run(command, check=True, capture_output=True, text=True, env=environ).stdout.strip()
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
-    folder = write_tree(tmp_path / "engine", {**FILES, ".gitignore": "build/\n", "build/made.py": CODE})
-    git(folder, "init", "-q")
-    git(folder, "add", ".")
-    git(folder, "commit", "-qm", "first")
-    git(folder, "tag", "v1.0")
+    folder = tmp_path / "engine"
+    commit(folder, {**FILES, ".gitignore": "build/\n", "build/made.py": CODE}, "v1.0")
     git(folder, "remote", "add", "origin", "https://github.com/someone/engine.git")
     return folder
 
@@ -69,7 +58,64 @@ def test_a_work_tree_leaves_out_what_git_ignores_and_links_what_is_unchanged(rep
     link = f"https://github.com/someone/engine/blob/{commit}/pkg/a.py#L1-L2"
     assert source.permalink("pkg/a.py", 1, 2) == link
     assert source.permalink("pkg/b.rs", 1, 1) is None
+    assert source.permalink("pkg/new.py", 1, 1) is None
     assert open_source(str(repository / "pkg")).permalink("a.py", 1, 2) == link
+
+
+def test_a_folder_that_git_ignores_is_read_as_it_is(repository: Path) -> None:
+    source = open_source(str(repository / "build"))
+    assert list(contents(source)) == ["made.py"]
+    assert (source.name, source.commit, source.repository) == ("build", None, None)
+
+
+def test_a_work_tree_without_a_commit_leaves_out_what_git_ignores(tmp_path: Path) -> None:
+    folder = write_tree(tmp_path / "fresh", {"a.py": CODE, ".gitignore": "b.py\n", "b.py": CODE})
+    git(folder, "init", "-q")
+    source = open_source(str(folder))
+    assert list(contents(source)) == ["a.py"]
+    assert (source.name, source.commit) == ("fresh", None)
+
+
+def test_what_opens_a_source_again_does_not_depend_on_where_one_is(
+    repository: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    wheel(tmp_path / "some.whl")
+    monkeypatch.chdir(tmp_path)
+    specs = [open_source(spec).spec for spec in ("engine", "engine@v1.0", "engine@main", "some.whl")]
+    monkeypatch.chdir("/")
+    at = git(repository, "rev-parse", "--short=12", "HEAD")
+    assert [open_source(spec).version for spec in specs] == ["working tree", "v1.0", at, "1.2"]
+
+
+@pytest.mark.parametrize(
+    "origin", ["https://someone:secret@github.com/someone/engine.git", "git@github.com:someone/engine.git"]
+)
+def test_an_address_of_lines_is_public_and_quoted(repository: Path, origin: str) -> None:
+    git(repository, "remote", "set-url", "origin", origin)
+    at = commit(repository, {"pkg/a file#1.py": CODE})
+    link = open_source(str(repository)).permalink("pkg/a file#1.py", 1, 2)
+    assert link == f"https://github.com/someone/engine/blob/{at}/pkg/a%20file%231.py#L1-L2"
+
+
+def test_a_repository_of_an_unknown_forge_has_no_addresses(repository: Path) -> None:
+    git(repository, "remote", "set-url", "origin", "https://git.example.com/someone/engine.git")
+    source = open_source(str(repository))
+    assert source.name == "engine" and source.permalink("pkg/a.py", 1, 2) is None
+
+
+def test_a_blob_that_the_repository_has_lost_is_told(repository: Path) -> None:
+    source = open_source(f"{repository}@v1.0")
+    (lost,) = [file.stamp for file in source.files() if file.path == "pkg/a.py"]
+    (repository / ".git/objects" / lost[:2] / lost[2:]).unlink()
+    assert source.read("pkg/b.rs") == b"fn f() {}\n"
+    with pytest.raises(CatalogSourceError, match=r"does not have pkg/a\.py"):
+        source.read("pkg/a.py")
+
+
+def test_a_name_that_is_no_utf_8_is_left_out(tmp_path: Path) -> None:
+    write_tree(tmp_path, {"a.py": CODE})
+    (tmp_path / "b\udcff.py").write_text(CODE)
+    assert list(contents(open_source(str(tmp_path)))) == ["a.py"]
 
 
 @pytest.mark.parametrize("bare", [False, True])
@@ -118,6 +164,10 @@ def test_a_wheel_is_read_as_it_is_and_can_not_reach_out(tmp_path: Path) -> None:
         ({"some-1.0/pkg/a.py": CODE, "some-1.0/PKG-INFO": "Name: some\nVersion: 1.0\n"}, ("some", "1.0")),
         ({"package/pkg/a.py": CODE, "package/package.json": '{"name": "@s/n", "version": "3.1"}'}, ("@s/n", "3.1")),
         ({"other/pkg/a.py": CODE}, ("thing", "2.0")),
+        ({"./some-1.0/pkg/a.py": CODE, "./some-1.0/PKG-INFO": "Name: some\r\nVersion: 1.0\r\n"}, ("some", "1.0")),
+        ({"pkg/a.py": CODE, "README": "no common folder"}, ("thing", "2.0")),
+        ({"t/pkg/a.py": CODE, "t/third/x.egg-info/PKG-INFO": "Name: x\nVersion: 9\n"}, ("thing", "2.0")),
+        ({"t/pkg/a.py": CODE, "t/package.json": "{broken"}, ("thing", "2.0")),
     ],
 )
 def test_a_tar_file_loses_its_common_folder_and_knows_its_name(
@@ -126,6 +176,32 @@ def test_a_tar_file_loses_its_common_folder_and_knows_its_name(
     source = open_source(str(tarred(tmp_path / "thing-2.0.tar.gz", files)))
     assert list(contents(source)) == ["pkg/a.py"]
     assert (source.name, source.version) == identity
+
+
+def test_a_tar_file_that_ends_with_a_zip_file_is_still_a_tar_file(tmp_path: Path) -> None:
+    inner = io.BytesIO()
+    with zipfile.ZipFile(inner, "w") as archive:
+        archive.writestr("inner.py", CODE)
+    with tarfile.open(tmp_path / "outer.tar", "w") as outer:
+        for name, data in (("top/a.py", CODE.encode()), ("top/x.zip", inner.getvalue())):
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            outer.addfile(info, io.BytesIO(data))
+    assert list(contents(open_source(str(tmp_path / "outer.tar")))) == ["a.py"]
+
+
+def test_what_lies_in_the_current_folder_is_not_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_tree(
+        tmp_path,
+        {
+            "json.py": "raise SystemExit('the wrong json')\n",
+            "msgspec-9.dist-info/METADATA": "Name: msgspec\nVersion: 9\n",
+        },
+    )
+    monkeypatch.chdir(tmp_path)
+    import msgspec
+
+    assert open_source("pip:msgspec").version == msgspec.__version__
 
 
 def test_an_installed_package_is_found_by_its_interpreter() -> None:
@@ -154,13 +230,18 @@ def test_stamps_change_with_the_content(tmp_path: Path) -> None:
         ("pip:../x", "no package's name"),
         ("{tmp}/broken.whl", "no archive"),
         ("{repository}@v1.1", "did you mean v1.0"),
+        ("{repository}@--all", "no commit or tag"),
         ("{tmp}@v1", "git says"),
+        ("{tmp}/bare.git", "without a work tree"),
+        ("https://github.com/someone/engine", "nothing is fetched"),
+        ("git@github.com:someone/engine", "nothing is fetched"),
     ],
 )
 def test_what_can_not_be_read_is_told_with_the_way_out(
     tmp_path: Path, repository: Path, spec: str, problem: str
 ) -> None:
     (tmp_path / "broken.whl").write_bytes(b"PK\x03\x04 not really")
+    git(tmp_path, "init", "-q", "--bare", "bare.git")
     with pytest.raises(CatalogSourceError, match=problem) as caught:
         open_source(spec.format(tmp=tmp_path, repository=repository))
     assert caught.value.remedy

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 import windtunnel
-from windtunnel.catalog.record import Claim, Record, Severity
+from windtunnel.catalog.record import SCHEMA, Claim, Record, Severity
 from windtunnel.catalog.store import Hit, Project
 from windtunnel.catalog.template import Part
 from windtunnel.errors import ConfigurationError
@@ -21,6 +21,16 @@ _MARK = ".windtunnel-export"
 _PAGE = 200
 _LEVELS: dict[Severity, str] = {"fatal": "error", "error": "error", "warning": "warning", "none": "note"}
 _SARIF_SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
+
+
+def record_schema() -> dict[str, Any]:
+    """The JSON Schema (2020-12) of a record; every export, answer and page's JSON keeps to it."""
+    (root,), definitions = msgspec.json.schema_components((Record,), ref_template="#/$defs/{name}")
+    head = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": f"A record of windtunnel's catalog, {SCHEMA}",
+    }
+    return {**head, **root, "$defs": dict(sorted(definitions.items()))}
 
 
 def json_lines(records: Iterable[Record]) -> Iterator[bytes]:

@@ -6,7 +6,9 @@ import re
 
 from windtunnel.catalog.record import Language
 
-_FOLDERS = frozenset(("test", "tests", "__tests__", "spec", "specs", "benches", "testdata", "e2e"))
+_FOLDERS = frozenset(("test", "tests", "__tests__", "benches", "testdata", "e2e"))
+_SPECS = frozenset(("spec", "specs"))
+"""Tests in JavaScript; elsewhere code that is about a specification."""
 _JAVA_TESTS = re.compile(r"(?:^|/)src/\w*[tT]est\w*/")
 _NAMES: dict[Language, re.Pattern[str]] = {
     "python": re.compile(r"^(?:test_.*|.*_test|conftest)\.py$"),
@@ -22,6 +24,7 @@ _NAMES: dict[Language, re.Pattern[str]] = {
 def is_test_path(path: str, language: Language) -> bool:
     """Whether a file within a source belongs to its tests. Helpers for tests that a package ships are none."""
     *folders, name = path.split("/")
-    if any(folder.lower() in _FOLDERS for folder in folders):
+    known = _FOLDERS | _SPECS if language in ("typescript", "javascript") else _FOLDERS
+    if any(folder.lower() in known for folder in folders):
         return True
     return bool(_NAMES[language].match(name)) or bool(_JAVA_TESTS.search(path))

@@ -34,4 +34,8 @@ def open_source(spec: str, *, python: str | None = None) -> Source:
     repository, at, ref = spec.rpartition("@")
     if at and Path(repository).expanduser().is_dir():
         return CommitSource(Path(repository).expanduser(), ref)
+    if "://" in spec or spec.startswith("git@"):
+        raise CatalogSourceError(
+            spec, "nothing is fetched from elsewhere", f"Clone or fetch it, then name {_SPELLINGS}."
+        )
     raise CatalogSourceError(spec, "there is no such folder or file", f"Name {_SPELLINGS}.")

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from urllib.parse import quote
 from weakref import finalize
 
-from windtunnel.catalog.source.model import SourceFile, is_read
+from windtunnel.catalog.source.model import Repository, SourceFile, is_read
 from windtunnel.errors import CatalogSourceError, did_you_mean
 
 _TIMEOUT_S = 60
-_FORGE = re.compile(r"^(?:https://|ssh://git@|git@)(github\.com|gitlab\.com|codeberg\.org)[:/](.+?)(?:\.git)?/?$")
+_GIT = ("git", "--no-optional-locks", "-c", "core.quotepath=off", "-c", "core.fsmonitor=false")
+"""Nothing is written, and no program is run that the repository's own configuration names."""
+_FORGE = re.compile(
+    r"^(?:https://(?:[^@/]*@)?|ssh://git@|git@)(github\.com|gitlab\.com|codeberg\.org)[:/](.+?)(?:\.git)?/?$"
+)
 _LINES = {
     "github.com": "https://github.com/{repository}/blob/{commit}/{path}#L{start}-L{end}",
     "gitlab.com": "https://gitlab.com/{repository}/-/blob/{commit}/{path}#L{start}-{end}",
@@ -21,19 +27,47 @@ _LINES = {
 }
 
 
-def git(folder: Path, *arguments: str, input_: bytes | None = None) -> bytes:
+def git(folder: Path, *arguments: str, timeout_s: float = _TIMEOUT_S) -> bytes:
     """What git says. Raises CatalogSourceError with its own words."""
-    command = ["git", "-c", "core.quotepath=off", "-C", str(folder), *arguments]
+    command = [*_GIT, "-C", str(folder), *arguments]
     try:
-        result = subprocess.run(command, input=input_, capture_output=True, timeout=_TIMEOUT_S, check=False)
+        result = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout_s, check=False, env=_environ()
+        )
     except FileNotFoundError as error:
         raise CatalogSourceError(str(folder), "git is not installed", "Install it, or name a folder.") from error
     except subprocess.TimeoutExpired as error:
-        raise CatalogSourceError(str(folder), f"git did not answer in {_TIMEOUT_S} s", "Try again.") from error
+        raise CatalogSourceError(str(folder), f"git did not answer in {timeout_s:.0f} s", "Try again.") from error
     if result.returncode:
         words = result.stderr.decode("utf-8", "replace").strip().splitlines() or [f"exit code {result.returncode}"]
         raise CatalogSourceError(str(folder), f"git says: {words[-1]}", "Is it a git repository, and the name right?")
     return result.stdout
+
+
+def _environ() -> dict[str, str]:
+    """What a partial clone has not is not fetched, and git asks nobody for a password."""
+    return {**os.environ, "GIT_NO_LAZY_FETCH": "1", "GIT_TERMINAL_PROMPT": "0", "LC_ALL": "C"}
+
+
+def top_of(folder: Path) -> Path | None:
+    """The top of the work tree that the folder lies in; None: in none, or git leaves the folder out of it."""
+    try:
+        top = Path(os.fsdecode(git(folder, "rev-parse", "--show-toplevel").removesuffix(b"\n")))
+    except CatalogSourceError:
+        return None
+    try:
+        git(top, "check-ignore", "--quiet", str(folder.resolve()))
+    except CatalogSourceError:  # it is not ignored
+        return top
+    return None
+
+
+def is_bare(folder: Path) -> bool:
+    """Whether the folder is a repository without a work tree."""
+    try:
+        return git(folder, "rev-parse", "--is-bare-repository").strip() == b"true"
+    except CatalogSourceError:
+        return False
 
 
 def head_of(folder: Path) -> str | None:
@@ -44,12 +78,12 @@ def head_of(folder: Path) -> str | None:
         return None
 
 
-def link(folder: Path, commit: str | None, path: str, start: int, end: int, origin: str) -> str | None:
+def link(commit: str | None, path: str, start: int, end: int, origin: str) -> str | None:
     """The address of lines at a forge that is well known, by the repository's `origin`."""
     match = _FORGE.match(origin)
     if commit is None or match is None:
         return None
-    return _LINES[match[1]].format(repository=match[2], commit=commit, path=path, start=start, end=end)
+    return _LINES[match[1]].format(repository=match[2], commit=commit, path=quote(path), start=start, end=end)
 
 
 def origin_of(folder: Path) -> str:
@@ -70,17 +104,18 @@ class _Batch:
     """One git process that gives one blob after the other."""
 
     def __init__(self, folder: Path) -> None:
-        command = ["git", "-C", str(folder), "cat-file", "--batch"]
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        command = [*_GIT, "-C", str(folder), "cat-file", "--batch"]
+        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=_environ())
         finalize(self, _end, self._process)
 
-    def read(self, blob: str) -> bytes:
+    def read(self, blob: str) -> bytes | None:
+        """The blob's content; None: the repository does not have it."""
         asked, told = self._process.stdin, self._process.stdout
         assert asked is not None and told is not None
         asked.write(f"{blob}\n".encode())
         asked.flush()
-        size = int(told.readline().split()[2])
-        return told.read(size + 1)[:-1]
+        head = told.readline().split()
+        return told.read(int(head[2]) + 1)[:-1] if len(head) == 3 else None
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
@@ -95,11 +130,13 @@ class CommitSource:
 
     def __init__(self, folder: Path, ref: str) -> None:
         self._folder = folder
-        self.spec = f"{folder}@{ref}"
+        self.spec = f"{folder.absolute()}@{ref}"
         known = git(folder, "tag", "--list").decode().split()
         try:
             self.commit: str | None = (
-                git(folder, "rev-parse", "--verify", "--quiet", f"{ref}^{{commit}}").decode().strip()
+                git(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{ref}^{{commit}}")
+                .decode()
+                .strip()
             )
         except CatalogSourceError as error:
             remedy = "`git tag` and `git log` show what there is."
@@ -110,6 +147,8 @@ class CommitSource:
         self.name = repository_name(folder, self._origin)
         assert self.commit is not None
         self.version = ref if ref in known else self.commit[:12]  # a branch moves
+        self.spec = f"{folder.absolute()}@{self.version}"
+        self.repository = Repository(top_of(folder) or folder, self.commit)
         self._blobs: dict[str, str] = {}
 
     def files(self) -> Iterator[SourceFile]:
@@ -132,7 +171,10 @@ class CommitSource:
             list(self.files())
         if path not in self._blobs:
             raise CatalogSourceError(self.spec, f"it has no {path}", "Index it again.")
-        return self._batch.read(self._blobs[path])
+        data = self._batch.read(self._blobs[path])
+        if data is None:
+            raise CatalogSourceError(self.spec, f"the repository does not have {path} here", "Fetch it with git.")
+        return data
 
     @cached_property
     def _batch(self) -> _Batch:
@@ -140,4 +182,4 @@ class CommitSource:
 
     def permalink(self, path: str, start: int, end: int) -> str | None:
         """At the forge that the repository came from."""
-        return link(self._folder, self.commit, path, start, end, self._origin)
+        return link(self.commit, path, start, end, self._origin)

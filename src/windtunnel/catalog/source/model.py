@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from windtunnel.catalog.extract import language_of
 
@@ -31,6 +32,15 @@ class SourceFile:
     """Changes when the content may have changed: a blob id, a checksum, or size and time of the last change."""
 
 
+class Repository(NamedTuple):
+    """Where git has the history of a source's files."""
+
+    folder: Path
+    commit: str
+    prefix: str = ""
+    """What stands before a source's path in the repository: a folder with its slash."""
+
+
 class Source(Protocol):
     """A tree of code that can be read as often as one likes. Errors are CatalogSourceError."""
 
@@ -45,6 +55,10 @@ class Source(Protocol):
     @property
     def commit(self) -> str | None:
         """The commit, where one is known."""
+
+    @property
+    def repository(self) -> Repository | None:
+        """Where git has the history of its files; None: nowhere that is known."""
 
     @property
     def spec(self) -> str:
@@ -63,5 +77,7 @@ class Source(Protocol):
 def is_read(path: str, num_bytes: int) -> bool:
     """Whether a file is read at all, by its name and size."""
     if language_of(path) is None or num_bytes > MOST_FILE_BYTES or _NO_CODE.search(path):
+        return False
+    if any("\ud800" <= character <= "\udfff" for character in path):  # no UTF-8: it can't be stored or shown
         return False
     return not any(folder in SKIPPED_FOLDERS for folder in path.split("/")[:-1])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from windtunnel.errors import CatalogSourceError, did_you_mean
 
 _TIMEOUT_S = 60
 _ASK = """
-import importlib.metadata as m, json, sys
+import sys
+sys.path[:] = [place for place in sys.path if place]  # what lies in the current folder is not installed
+import importlib.metadata as m, json
 name = sys.argv[1]
 try:
     d = m.distribution(name)
@@ -47,6 +50,7 @@ class PackageSource:
     """An installed package."""
 
     commit: str | None = None
+    repository = None
 
     def __init__(self, name: str, python: str | None) -> None:
         self.spec = f"pip:{name}"
@@ -60,7 +64,7 @@ class PackageSource:
             raise CatalogSourceError(self.spec, problem, remedy)
         self.name, self.version = found.name, found.version
         self._root = Path(found.root)
-        self._paths = [path for path in found.files if not path.startswith("..") and not os.path.isabs(path)]
+        self._paths = [path for path in found.files if ".." not in path.split("/") and not os.path.isabs(path)]
         if found.url and (editable := _editable_folder(found.url)):
             self._root, self._paths = editable
         if not any(is_read(path, 0) for path in self._paths):
@@ -89,7 +93,7 @@ class PackageSource:
                 facts = os.stat(self._root / path)
             except OSError:
                 continue
-            if is_read(path, facts.st_size):
+            if stat.S_ISREG(facts.st_mode) and is_read(path, facts.st_size):
                 yield SourceFile(path, facts.st_size, f"{facts.st_size}-{facts.st_mtime_ns}")
 
     def read(self, path: str) -> bytes:
