@@ -49,8 +49,8 @@ def main() -> None:
         finally:
             process.terminate()
     for name, figure in figures.items():
-        print(f"{name:24}" + "".join(f"{figure[each]:9.1f}" for each in _COLUMNS))
-    print(" " * 24 + "".join(f"{each:>9}" for each in _COLUMNS))
+        print(f"{name:24}" + "".join(f"{figure[each]:10.1f}" for each in _COLUMNS))
+    print(" " * 24 + "".join(f"{each:>10}" for each in _COLUMNS))
     out = options.out or RESULTS / time.strftime("catalog-pages-%Y%m%d-%H%M%S.json")
     out.parent.mkdir(parents=True, exist_ok=True)
     out.write_text(json.dumps(_document(options, project, figures), indent=1) + "\n")

@@ -88,7 +88,7 @@ def test_a_search_leads_to_a_record_to_its_lines_and_to_its_json(page: Page) -> 
     page.click(".claims .cite a >> nth=0")
     assert page.locator("tr:target td.number").inner_text() in page.url
     page.click("footer a[href^='/api/errors/']")
-    assert '"schema":"error-record/1"' in page.content()
+    page.get_by_text('"schema":"error-record/1"').wait_for()
 
 
 def test_a_pasted_traceback_is_explained_and_leads_to_its_record(page: Page) -> None:

@@ -94,4 +94,4 @@ def difference(asked: Asked) -> Response:
     """GET /api/diff: what two versions differ in."""
     asked.only("a", "b")
     before, after = asked.snapshot("a"), asked.snapshot("b")
-    return answer(asked, asked.memory.differences.of(asked.store, before, after))
+    return answer(asked, asked.memory.differences.of(asked.store, before, after, asked.ended))

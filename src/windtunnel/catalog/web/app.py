@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
+from threading import Event
 
 import msgspec
 from starlette.applications import Starlette
@@ -77,6 +78,7 @@ _API: dict[str, tuple[tuple[str, ...], Answer]] = {
     "/api/diff": (_GET, api.difference),
     "/openapi.json": (_GET, lambda asked: api.answer(asked, openapi.document())),
 }
+_COMPARISONS = (pages.difference, api.difference)
 
 
 class _Server:
@@ -85,13 +87,15 @@ class _Server:
     def __init__(self, store: Path) -> None:
         self._store = store
         self._threads = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="catalog")
+        self._comparing = ThreadPoolExecutor(1, thread_name_prefix="catalog-comparing")
         self._memory = Memory(Lists(), Differences())
 
     @asynccontextmanager
     async def lifespan(self, app: Starlette) -> AsyncIterator[None]:
         self._threads.submit(self._warm)
         yield
-        self._threads.shutdown(wait=False, cancel_futures=True)
+        for threads in (self._threads, self._comparing):
+            threads.shutdown(wait=False, cancel_futures=True)
 
     def _warm(self) -> None:
         """Read what the first pages need, so that nobody waits for it."""
@@ -100,16 +104,22 @@ class _Server:
                 self._memory.lists.of(store, project)
 
     def serve(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        # Comparisons take seconds, and stand in a line of their own, so that no page waits for them.
+        threads = self._comparing if answer in _COMPARISONS else self._threads
+
         async def endpoint(request: Request) -> Response:
+            ended = Event()
             try:
                 body = await _body_of(request) if request.method == "POST" else b""
                 work = asyncio.get_running_loop().run_in_executor(
-                    self._threads, partial(self._answered, answer, request, body)
+                    threads, partial(self._answered, answer, request, body, ended)
                 )
                 async with asyncio.timeout(_MOST_ANSWER_S):
                     return await work
             except TimeoutError:
                 return _problem(request, Refused("busy", f"there was no answer within {_MOST_ANSWER_S:.0f} s"))
+            except asyncio.CancelledError:  # by uvicorn, where its grace is over
+                return _problem(request, Refused("busy", "the server ends"))
             except Refused as error:
                 return _problem(request, error)
             except WindtunnelError as error:
@@ -117,12 +127,14 @@ class _Server:
             except Exception:
                 _log.exception("%s %s failed", request.method, request.url.path)
                 return _problem(request, Refused("fault", "the server's stderr says more"))
+            finally:
+                ended.set()
 
         return endpoint
 
-    def _answered(self, answer: Answer, request: Request, body: bytes) -> Response:
+    def _answered(self, answer: Answer, request: Request, body: bytes, ended: Event) -> Response:
         with Store.open(self._store) as store:
-            return answer(Asked(request, store, body, self._memory))
+            return answer(Asked(request, store, body, self._memory, ended))
 
 
 async def _body_of(request: Request) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from threading import Lock
+from collections.abc import Iterator
+from threading import Event, Lock
 from typing import NamedTuple
 from urllib.parse import parse_qs
 
@@ -12,6 +13,7 @@ from starlette.requests import Request
 
 from windtunnel.catalog.differ import Difference, diff
 from windtunnel.catalog.match.answer import Explanation
+from windtunnel.catalog.record import Record
 from windtunnel.catalog.store import Store
 from windtunnel.catalog.web.browse import Lists, stamp
 from windtunnel.catalog.web.problems import Refused
@@ -31,17 +33,24 @@ class Differences:
         self._kept: OrderedDict[tuple[object, ...], Difference] = OrderedDict()
         self._lock = Lock()
 
-    def of(self, store: Store, a: tuple[str, str | None], b: tuple[str, str | None]) -> Difference:
-        """From version `a` to version `b`. Raises NotInCatalog."""
+    def of(self, store: Store, a: tuple[str, str | None], b: tuple[str, str | None], ended: Event) -> Difference:
+        """From version `a` to version `b`. Raises NotInCatalog, and Refused once it has `ended`."""
         key = (stamp(store.path), a, b)
         with self._lock:
             if key in self._kept:
                 return self._kept[key]
-            found = diff(store.records(*a), store.records(*b))
+            found = diff(_until(ended, store.records(*a)), _until(ended, store.records(*b)))
             self._kept[key] = found
             while len(self._kept) > _MOST_DIFFERENCES:
                 self._kept.popitem(last=False)
         return found
+
+
+def _until(ended: Event, records: Iterator[Record]) -> Iterator[Record]:
+    for record in records:
+        if ended.is_set():
+            raise Refused("busy", "nobody waits for the answer any more")
+        yield record
 
 
 class Memory(NamedTuple):
@@ -58,6 +67,8 @@ class Asked(NamedTuple):
     store: Store
     body: bytes
     memory: Memory
+    ended: Event
+    """Set when nobody waits for the answer any more."""
 
     def text(self, name: str) -> str | None:
         """A parameter; None where it is left out or empty."""

@@ -18,6 +18,8 @@ from windtunnel.catalog.web.sheet import Sheet
 from windtunnel.errors import NotInCatalog
 
 _MOST_HITS = 1000
+_MOST_CHANGES = 200
+"""Of one kind, on a page of a comparison."""
 
 
 def page(template: str, status: int = 200, **facts: Any) -> Response:
@@ -127,13 +129,14 @@ def difference(asked: Asked) -> Response:
         "b": asked.text("b"),
     }
     if facts["a"] is None or facts["b"] is None:
-        return page("diff.html", difference=None, versions=(None, None), **facts)
+        return page("diff.html", difference=None, versions=(None, None), most=None, **facts)
     before, after = asked.snapshot("a"), asked.snapshot("b")
-    found = asked.memory.differences.of(asked.store, before, after)
+    found = asked.memory.differences.of(asked.store, before, after, asked.ended)
     versions = tuple(
         None if each.current else each.version for each in (asked.store.project(*before), asked.store.project(*after))
     )
-    return page("diff.html", difference=found, versions=versions, **facts)
+    most = None if asked.text("every") == "true" else _MOST_CHANGES
+    return page("diff.html", difference=found, versions=versions, most=most, **facts)
 
 
 def problem_kind(asked: Asked) -> Response:

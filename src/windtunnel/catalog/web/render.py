@@ -44,7 +44,7 @@ def _environment() -> Environment:
     )  # fmt: skip
     environment.filters |= {
         "prose": prose, "breaks": breaks, "message": message, "short": short, "number": "{:,}".format, "when": when,
-        "plural": plural, "typed": typed,
+        "plural": plural, "typed": typed, "outside": outside,
     }  # fmt: skip
     return environment
 
@@ -64,6 +64,11 @@ def render(template: str, links: Links, **facts: Any) -> str:
 def typed(text: str) -> Markup:
     """What a reader wrote, for a field to edit: a character that is told by its number on a page is itself here."""
     return Markup(_HIDDEN.sub(lambda match: f"&#{ord(match[0])};", str(escape(text))))
+
+
+def outside(link: str | None) -> str | None:
+    """A link that leads to another site; None where it is none, or would run something."""
+    return link if link and link.startswith(("https://", "http://")) else None
 
 
 def prose(text: str) -> Markup:

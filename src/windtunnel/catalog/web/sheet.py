@@ -20,6 +20,7 @@ from windtunnel.catalog.record import (
     Site,
 )
 from windtunnel.catalog.template import Hole
+from windtunnel.catalog.web.render import outside
 
 OPEN_SITES = 3
 """So many places are shown unfolded."""
@@ -133,7 +134,7 @@ class Sheet:
             if lines is None or site.path not in link:
                 return None
             link = f"{link[: lines.start()].replace(site.path, path)}#L{start}-{lines[1]}{end}"
-        return link if link.startswith(("https://", "http://")) else None
+        return outside(link)
 
 
 def _cited_by(site: Site) -> Iterator[str]:
