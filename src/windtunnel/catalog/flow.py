@@ -25,7 +25,6 @@ _FEW_DEFINITIONS = 2
 _MOST_KIN = 24
 _TYPE_NAME = re.compile(r"\b(?:[A-Za-z_]\w*\.)*([A-Z]\w*)")
 _NO_TYPES = frozenset(("None", "Optional", "Union", "Any", "Callable", "Literal", "ClassVar", "Final", "Self", "Type"))
-PASSES_ON = frozenset(("re-raises", "wraps"))
 
 
 class Place(NamedTuple):

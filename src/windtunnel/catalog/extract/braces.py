@@ -1,4 +1,4 @@
-"""What C++, Go, TypeScript, JavaScript and Java have in common: statements of the same shapes under other names.
+"""What C++, TypeScript, JavaScript and Java have in common: statements of the same shapes under other names.
 
 A site's guards are found by going up from it, statement by statement, to the function around it. A function without a
 name (a lambda, a callback) is passed through: what had to hold where it is written had to hold.
@@ -19,13 +19,11 @@ from windtunnel.catalog.record import Cause, Guard, Kind, Language, MessageSourc
 from windtunnel.catalog.template import Part
 
 _BLOCKS = frozenset(("compound_statement", "statement_block", "block", "constructor_body", "program", "switch_case",
-                     "switch_default", "case_statement", "switch_block_statement_group", "statement_list"))  # fmt: skip
+                     "switch_default", "case_statement", "switch_block_statement_group"))  # fmt: skip
 _LOOPS = frozenset(("while_statement", "for_statement", "for_range_loop", "enhanced_for_statement", "for_in_statement"))
 _LEAVES = frozenset(("return_statement", "throw_statement", "break_statement", "continue_statement", "goto_statement",
                      "yield_statement"))  # fmt: skip
-_GO_CASES = frozenset(("expression_case", "type_case", "default_case", "communication_case"))
-_CASES = _GO_CASES | {"case_statement", "switch_case", "switch_default", "switch_block_statement_group", "switch_rule"}
-_ENDS_GO = re.compile(r"(?:panic|log\.(?:Fatal|Panic)\w*|os\.Exit)\(")
+_CASES = frozenset(("case_statement", "switch_case", "switch_default", "switch_block_statement_group", "switch_rule"))
 _COMMENTS = frozenset(("comment", "line_comment", "block_comment"))
 _MOST_CASES = 8
 
@@ -49,7 +47,7 @@ def guards_of(node: Node, functions: frozenset[str]) -> tuple[Guard, ...]:
 
 
 def _latest(guards: Iterable[Guard]) -> tuple[Guard, ...]:
-    """Without early exits whose condition is asked again later: what it is about has changed since (`err != nil`)."""
+    """Without early exits whose condition is asked again later: what it is about has changed since (`rc != 0`)."""
     every = list(guards)
     again = {guard.condition: position for position, guard in enumerate(every)}
     return tuple(g for position, g in enumerate(every) if g.kind != "early exit" or again[g.condition] == position)
@@ -117,7 +115,7 @@ def _bare(condition: Node) -> str:
 
 
 def _loop(parent: Node, body: Node) -> Iterator[Guard]:
-    """A loop's head; one without (`for {`) says nothing."""
+    """A loop's head."""
     condition = parent.child_by_field_name("condition")
     if parent.type == "while_statement" and condition is not None:
         yield Guard(f"while {_bare(condition)}", True, "while", first_line(condition), last_line(condition))
@@ -125,13 +123,12 @@ def _loop(parent: Node, body: Node) -> Iterator[Guard]:
     head = (parent.text or b"")[: body.start_byte - parent.start_byte].decode("utf-8", "replace")
     inside = one_line(head).removeprefix("for").strip()
     inside = inside[1:-1].strip() if inside.startswith("(") and inside.endswith(")") else inside
-    if inside:
-        yield Guard(f"for {inside}", True, "for", first_line(parent), max(first_line(parent), first_line(body) - 1))
+    yield Guard(f"for {inside}", True, "for", first_line(parent), max(first_line(parent), first_line(body) - 1))
 
 
 def _case(child: Node, case: Node) -> Iterator[Guard]:
     """The value of a switch, and the labels that lead here; at `default`, all that don't."""
-    switch = case.parent if case.type in _GO_CASES else case.parent.parent if case.parent is not None else None
+    switch = case.parent.parent if case.parent is not None else None
     in_label = child == case.child_by_field_name("value") or child.type == "switch_label"
     if switch is None or case.parent is None or in_label:
         return
@@ -140,9 +137,7 @@ def _case(child: Node, case: Node) -> Iterator[Guard]:
         return
     labels, default = _labels(case)
     before = case.prev_named_sibling
-    while (
-        before is not None and before.type in _CASES - _GO_CASES and _is_empty(before)
-    ):  # it falls through to this one
+    while before is not None and before.type in _CASES and _is_empty(before):  # it falls through to this one
         more, is_default = _labels(before)
         labels, default = more + labels, default or is_default
         before = before.prev_named_sibling
@@ -192,8 +187,6 @@ def _leaves(body: Node | None) -> bool:
         return False
     if body.type in _LEAVES:
         return True
-    if body.type == "expression_statement":
-        return bool(_ENDS_GO.match(text(body)))
     statements = [child for child in body.named_children if child.type not in _COMMENTS]
     return (body.type in _BLOCKS or body.type == "else_clause") and bool(statements) and _leaves(statements[-1])
 

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from tree_sitter import Node
 
 from windtunnel.catalog.extract import digest_of
+from windtunnel.catalog.extract.paths import is_test_path
 from windtunnel.catalog.extract.python.calls import calls_of
 from windtunnel.catalog.extract.python.classes import Classes
 from windtunnel.catalog.extract.python.definitions import functions_of, imports_of
-from windtunnel.catalog.extract.python.expectations import expectations_of, is_test_path
+from windtunnel.catalog.extract.python.expectations import expectations_of
 from windtunnel.catalog.extract.python.handlers import handlers_of
 from windtunnel.catalog.extract.python.outline import Outline
 from windtunnel.catalog.extract.python.sites import Sites
@@ -33,7 +34,7 @@ def facts_of(path: str, data: bytes, language: Language) -> FileFacts:
     if problem is None and root.has_error:
         problem = f"line {_first_error(root)} can't be read as Python 3; the lines around it may be read in part only"
     outline = Outline(source, root)
-    is_test = is_test_path(path)
+    is_test = is_test_path(path, language)
     calls, special = calls_of(outline)
     imports = imports_of(outline, path)
     raises = () if is_test else Sites(outline, (name for name, _ in imports)).facts(special)

@@ -19,17 +19,6 @@ _MOST_BYTES_AFTER = 600
 """Behind a `with raises(…) as name:`, for an assertion on the name's text."""
 
 
-def is_test_path(path: str) -> bool:
-    """Whether a file holds tests, by its name and folders."""
-    *folders, name = path.split("/")
-    return (
-        name.startswith("test_")
-        or name.endswith("_test.py")
-        or name == "conftest.py"
-        or any(folder in ("test", "tests") for folder in folders)
-    )
-
-
 def expectations_of(outline: Outline, special: list[Call]) -> tuple[Expectation, ...]:
     """`pytest.raises`, `assertRaises`, `assertRaisesRegex`, with the text that they look for."""
     return tuple(found for call in special if call.name in _EXPECT for found in _expected(outline, call))
