@@ -13,14 +13,12 @@ from urllib.parse import unquote
 import msgspec
 import pytest
 
-from tests.catalog.trees import TRANSFERS, write_tree
+from tests.catalog.trees import TRANSFERS, store_of
 from tests.catalog.web.conftest import ODD
 from tests.catalog.web.reading import elements
 from tests.catalog.web.schemas import fault
 from windtunnel.catalog.export import record_schema
-from windtunnel.catalog.indexing import index
 from windtunnel.catalog.record import Record
-from windtunnel.catalog.source import open_source
 from windtunnel.catalog.store import Store
 from windtunnel.cli.catalog_export import run
 from windtunnel.errors import ConfigurationError, NotInCatalog
@@ -28,11 +26,7 @@ from windtunnel.errors import ConfigurationError, NotInCatalog
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("exported")
-    path = folder / "catalog.sqlite"
-    with Store.open(path, write=True) as store:
-        index(open_source(str(write_tree(folder / "tree", {**TRANSFERS, **ODD}))), store, project="link")
-    return str(path)
+    return str(store_of(tmp_path_factory.mktemp("exported"), {**TRANSFERS, **ODD}, "link"))
 
 
 @pytest.fixture(scope="module")

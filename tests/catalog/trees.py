@@ -7,7 +7,10 @@ from pathlib import Path
 
 from windtunnel.catalog.assemble import assemble
 from windtunnel.catalog.extract import extract
+from windtunnel.catalog.indexing import index
 from windtunnel.catalog.record import Record
+from windtunnel.catalog.source import open_source
+from windtunnel.catalog.store import Store
 
 
 def write_tree(folder: Path, files: Mapping[str, str]) -> Path:
@@ -16,6 +19,15 @@ def write_tree(folder: Path, files: Mapping[str, str]) -> Path:
         place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(text)
     return folder
+
+
+def store_of(folder: Path, files: Mapping[str, str], project: str) -> Path:
+    """Write a tree and index it; the store's path."""
+    tree = write_tree(folder / project, files)
+    path = folder / "catalog.sqlite"
+    with Store.open(path, write=True) as store:
+        index(open_source(str(tree)), store, project=project)
+    return path
 
 
 def records_of(files: Mapping[str, str], project: str = "tree") -> list[Record]:

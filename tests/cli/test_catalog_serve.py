@@ -10,22 +10,16 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
-from tests.catalog.trees import TRANSFERS, write_tree
+from tests.catalog.trees import TRANSFERS, store_of
 from tests.catalog.web.serving import COMMAND, ask, serving
 
-from windtunnel.catalog.indexing import index
-from windtunnel.catalog.source import open_source
-from windtunnel.catalog.store import Store
 from windtunnel.cli.catalog_serve import run
 from windtunnel.errors import ConfigurationError, StoreMissing, StoreUnusable
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> str:
-    path = tmp_path / "catalog.sqlite"
-    with Store.open(path, write=True) as store:
-        index(open_source(str(write_tree(tmp_path / "tree", TRANSFERS))), store, project="link")
-    return str(path)
+    return str(store_of(tmp_path, TRANSFERS, "link"))
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

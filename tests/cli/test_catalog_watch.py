@@ -13,11 +13,8 @@ from pathlib import Path
 from typing import IO, Any
 
 import pytest
+from tests.catalog.trees import store_of
 from tests.cli.command_lines import windtunnel
-
-from windtunnel.catalog.indexing import index
-from windtunnel.catalog.source import open_source
-from windtunnel.catalog.store import Store
 
 CODE = """
 def sync(replica):
@@ -37,13 +34,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "x.py", line 1, in f\n  
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("watched")
-    (folder / "tree").mkdir()
-    (folder / "tree" / "shop.py").write_text(CODE)
-    path = folder / "catalog.sqlite"
-    with Store.open(path, write=True) as opened:
-        index(open_source(str(folder / "tree")), opened, project="shop")
-    return str(path)
+    return str(store_of(tmp_path_factory.mktemp("watched"), {"shop.py": CODE}, "shop"))
 
 
 @contextmanager

@@ -6,11 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.catalog.trees import store_of
 from tests.cli.command_lines import windtunnel
-
-from windtunnel.catalog.indexing import index
-from windtunnel.catalog.source import open_source
-from windtunnel.catalog.store import Store
 
 CODE = '''
 def sync(replica, state):
@@ -28,13 +25,7 @@ RuntimeError: {MESSAGE}
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> str:
-    folder = tmp_path_factory.mktemp("explained")
-    (folder / "tree").mkdir()
-    (folder / "tree" / "shop.py").write_text(CODE)
-    path = folder / "catalog.sqlite"
-    with Store.open(path, write=True) as opened:
-        index(open_source(str(folder / "tree")), opened, project="shop")
-    return str(path)
+    return str(store_of(tmp_path_factory.mktemp("explained"), {"shop.py": CODE}, "shop"))
 
 
 def test_a_line_is_explained(store: str) -> None:

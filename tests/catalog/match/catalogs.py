@@ -6,11 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.catalog.trees import write_tree
-from windtunnel.catalog.indexing import index
+from tests.catalog.trees import store_of
 from windtunnel.catalog.match.answer import Explanation
 from windtunnel.catalog.match.look_up import explain
-from windtunnel.catalog.source import open_source
 from windtunnel.catalog.store import Store
 
 SHOP = {
@@ -98,11 +96,7 @@ def sync(replica, state):
 
 def made(folder: Path, files: dict[str, str] = SHOP, project: str = "shop") -> Path:
     """Write a tree and index it; the store's path."""
-    tree = write_tree(folder / project, files)
-    path = folder / "catalog.sqlite"
-    with Store.open(path, write=True) as store:
-        index(open_source(str(tree)), store, project=project)
-    return path
+    return store_of(folder, files, project)
 
 
 def explained(path: Path, text: str, project: str | None = None) -> Explanation:
