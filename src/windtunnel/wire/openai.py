@@ -128,6 +128,8 @@ def error_text(answer: Answer) -> str | None:
     return value if isinstance(value, str) else msgspec.json.encode(value).decode()
 
 
-def error_body(message: str, kind: str = "invalid_request_error", code: int | str | None = None) -> bytes:
-    """OpenAI's error object, for servers."""
-    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": None, "code": code}})
+def error_body(
+    message: str, kind: str = "invalid_request_error", code: int | str | None = None, param: str | None = None
+) -> bytes:
+    """OpenAI's error object, for servers. `param`: the field of the request that is wrong."""
+    return msgspec.json.encode({"error": {"message": message, "type": kind, "param": param, "code": code}})

@@ -9,14 +9,16 @@ from urllib.parse import urlsplit
 import msgspec
 from msgspec import Struct
 
+from windtunnel.engine.bodies import BadRequest
 from windtunnel.engine.paced.answer import StreamedAnswer, WholeAnswer
-from windtunnel.engine.paced.asked import Asked, BadRequest, RequestReader
+from windtunnel.engine.paced.asked import Asked, RequestReader
 from windtunnel.engine.paced.config import NAME, PacedConfig
 from windtunnel.engine.paced.faults import script_of
 from windtunnel.engine.pacer import Pacer, Script
+from windtunnel.engine.routes import Routes, answer, answer_empty
 from windtunnel.engine.server import Exchange
 from windtunnel.units import NS_PER_MS
-from windtunnel.wire.openai import Dialect, error_body
+from windtunnel.wire.openai import Dialect
 
 _PPM = 1_000_000
 
@@ -42,39 +44,25 @@ class PacedApp:
         self._reader = RequestReader(model=NAME, max_model_len=config.max_model_len, template_tokens=config.template)
         self.counts = Counts()
         self._numbered = 0
-        self._routes: dict[str, tuple[str, Callable[[Exchange], None]]] = {
-            "/health": ("GET", self._answer_empty),
+        self._routes: Routes = {
+            "/health": ("GET", answer_empty),
             "/stats": ("GET", self._answer_stats),
             "/v1/models": ("GET", self._answer_models),
             "/v1/completions": ("POST", partial(self._generate, "completions")),
             "/v1/chat/completions": ("POST", partial(self._generate, "chat")),
             "/tokenize": ("POST", partial(self._answer_tokenizer, self._reader.tokenize)),
             "/detokenize": ("POST", partial(self._answer_tokenizer, self._reader.detokenize)),
-            "/start_profile": ("POST", self._answer_empty),
-            "/stop_profile": ("POST", self._answer_empty),
+            "/start_profile": ("POST", answer_empty),
+            "/stop_profile": ("POST", answer_empty),
         }
 
     def __call__(self, exchange: Exchange) -> None:
         """Answer one request."""
-        path = urlsplit(exchange.request.target).path
-        method, answer = self._routes.get(path, ("", None))
-        try:
-            if answer is None:
-                raise BadRequest(f"there is no {path} here", 404)
-            if exchange.request.method not in (method, "HEAD" if method == "GET" else method):
-                raise BadRequest(f"{path} takes {method}, not {exchange.request.method}", 405)
-            if self._config.key and path.startswith("/v1/"):
-                self._check_key(exchange)
-            answer(exchange)
-        except BadRequest as error:
-            exchange.respond(error.status, error_body(str(error), code=error.status))
+        answer(self._routes, exchange, self._check_key if self._config.key else None)
 
-    def _check_key(self, exchange: Exchange) -> None:
-        if exchange.request.header("authorization") != f"Bearer {self._config.key}":
+    def _check_key(self, exchange: Exchange, path: str) -> None:
+        if path.startswith("/v1/") and exchange.request.header("authorization") != f"Bearer {self._config.key}":
             raise BadRequest("the API key is missing or wrong", 401)
-
-    def _answer_empty(self, exchange: Exchange) -> None:
-        exchange.respond(200, b"")
 
     def _answer_models(self, exchange: Exchange) -> None:
         if not self._config.models:

@@ -2,63 +2,28 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
+from typing import Any
 
 import msgspec
 from msgspec import Struct
 
+from windtunnel.engine.bodies import BadRequest, DetokenizeBody, Message, StreamOptions, TokenizeBody, decode
 from windtunnel.wire.openai import Dialect
 from windtunnel.workload.words import WordTokenizer
 
 _DEFAULT_OUTPUT_TOKENS = 16
 
 
-class BadRequest(Exception):
-    """A request can't be served: `status`, and the words for OpenAI's error object."""
-
-    def __init__(self, message: str, status: int = 400) -> None:
-        super().__init__(message)
-        self.status = status
-
-
-class _Message(Struct):
-    role: str
-    content: str | list[dict[str, Any]] | None = None
-
-    def text(self) -> str:
-        """The text of the content; parts of other kinds count nothing."""
-        if isinstance(self.content, list):
-            return " ".join(part["text"] for part in self.content if isinstance(part.get("text"), str))
-        return self.content or ""
-
-
-class _StreamOptions(Struct):
-    include_usage: bool = False
-    continuous_usage_stats: bool = False
-
-
 class _Body(Struct):
     model: str | None = None
     prompt: str | list[Any] | None = None
-    messages: list[_Message] | None = None
+    messages: list[Message] | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     stream: bool | None = None
-    stream_options: _StreamOptions | None = None
+    stream_options: StreamOptions | None = None
     logprobs: int | bool | None = None
     n: int | None = None
-
-
-class _TokenizeBody(Struct):
-    model: str | None = None
-    prompt: str | None = None
-    messages: list[_Message] | None = None
-    return_token_strs: bool | None = None
-
-
-class _DetokenizeBody(Struct):
-    tokens: list[int]
-    model: str | None = None
 
 
 class Asked(Struct, frozen=True):
@@ -76,18 +41,6 @@ class Asked(Struct, frozen=True):
     logprobs: bool
 
 
-_T = TypeVar("_T")
-
-
-def _decode(body: bytes, kind: type[_T]) -> _T:
-    try:
-        return msgspec.json.decode(body, type=kind)
-    except msgspec.DecodeError as error:
-        raise BadRequest(f"the body is not what this endpoint takes: {error}") from None
-    except UnicodeDecodeError:
-        raise BadRequest("the body is not UTF-8") from None
-
-
 class RequestReader:
     """Reads bodies, counting with the embedded targets' tokenizer."""
 
@@ -99,7 +52,7 @@ class RequestReader:
 
     def read_generation(self, dialect: Dialect, body: bytes) -> Asked:
         """The body of /v1/completions or /v1/chat/completions. Raises BadRequest."""
-        fields = _decode(body, _Body)
+        fields = decode(body, _Body)
         prompt_tokens = self._count_prompt(fields) if dialect == "completions" else self._count_messages(fields)
         output_tokens = fields.max_completion_tokens if dialect == "chat" else None
         if output_tokens is None:
@@ -113,7 +66,7 @@ class RequestReader:
             )
         if fields.n not in (None, 1):
             raise BadRequest(f"n must be 1, got {fields.n}")
-        options = fields.stream_options or _StreamOptions()
+        options = fields.stream_options or StreamOptions()
         return Asked(
             dialect,
             fields.model or self._model,
@@ -127,7 +80,7 @@ class RequestReader:
 
     def tokenize(self, body: bytes) -> bytes:
         """The answer of /tokenize, for `prompt` or `messages`. Raises BadRequest."""
-        fields = _decode(body, _TokenizeBody)
+        fields = decode(body, TokenizeBody)
         if fields.messages is not None:
             ids = self._encode_messages(fields.messages)
         elif fields.prompt is not None:
@@ -141,7 +94,7 @@ class RequestReader:
 
     def detokenize(self, body: bytes) -> bytes:
         """The answer of /detokenize. Raises BadRequest."""
-        tokens = _decode(body, _DetokenizeBody).tokens
+        tokens = decode(body, DetokenizeBody).tokens
         self._check_ids(tokens)
         return msgspec.json.encode({"prompt": self._tokenizer.decode(tokens)})
 
@@ -173,7 +126,7 @@ class RequestReader:
             raise BadRequest("messages is needed: a list of at least one message")
         return sum(self._template_tokens + self._tokenizer.count(message.text()) for message in fields.messages)
 
-    def _encode_messages(self, messages: list[_Message]) -> list[int]:
+    def _encode_messages(self, messages: list[Message]) -> list[int]:
         ids: list[int] = []
         for message in messages:
             ids += [0] * self._template_tokens
