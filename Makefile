@@ -9,7 +9,7 @@ SYNCED := .venv/.synced
 .PHONY: demo test check test-long test-real docs lock clean
 
 demo: $(SYNCED)
-	$(BIN)/windtunnel bench serve --embedded --num-prompts 200 --request-rate 50 --random-input-len 128 --random-output-len 32
+	$(BIN)/windtunnel bench serve --embedded paced --num-prompts 200 --request-rate 50 --random-input-len 128 --random-output-len 32
 
 test: check
 	$(BIN)/pytest -n $(WORKERS) -m "not long"

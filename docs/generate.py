@@ -27,6 +27,7 @@ from windtunnel.cli import (
     catalog_show,
     catalog_verify,
     catalog_watch,
+    engine,
     eplb_plan,
     eplb_replay,
     explain,
@@ -37,6 +38,7 @@ from windtunnel.cli.main import _EXIT_CODES, COMMANDS
 from windtunnel.cli.parser import CommandParser
 from windtunnel.cli.values import SWITCH
 from windtunnel.clock import ClockPair
+from windtunnel.engine.moe.front.metrics import METRICS as ENGINE
 from windtunnel.engine.paced.config import FAULTS, KEYS
 from windtunnel.eplb.metrics import METRICS as EPLB
 from windtunnel.errors import WindtunnelError, classes
@@ -118,6 +120,7 @@ def commands_page() -> str:
     plain = [
         module.parser()
         for module in (
+            engine,
             eplb_plan,
             eplb_replay,
             explain,
@@ -168,6 +171,7 @@ def metrics_page() -> str:
         [_code(m.key), m.header, _code(m.formula), f"{m.unit} per {m.per}", m.better, m.doc] for m in METRICS.values()
     ]
     exported = [[_code(m.name), m.kind, m.label and _code(m.label), m.doc] for m in EPLB]
+    served = [[_code(m.name), m.kind, m.label and _code(m.label), m.doc] for m in ENGINE]
     rates = [[_code(r.key), r.label, _code(r.formula), r.unit, r.better, r.doc] for r in RATES.values()]
     return _page(
         [
@@ -183,6 +187,10 @@ def metrics_page() -> str:
             "## Of eplb, for Prometheus",
             "What `Rebalancer.metrics` exports; a gauge that is not known yet is left out.",
             _table(["metric", "kind", "label", ""], exported),
+            "## Of the engine, for Prometheus",
+            "What `windtunnel engine` exports at /metrics beside those of eplb: vLLM's names where they exist, each "
+            "with the label `model_name`.",
+            _table(["metric", "kind", "label", ""], served),
         ]
     )
 
@@ -191,19 +199,23 @@ def embedded_page() -> str:
     """What can be written after `--embedded`."""
     return _page(
         [
-            "# The embedded target",
+            "# Embedded targets",
             _MADE,
-            "An OpenAI-compatible server that sends made-up tokens at exact instants, and odd or broken answers on "
-            "demand. `windtunnel bench serve --embedded` starts it in a process of its own, on a free port of this "
-            "machine, for as long as the run. `--embedded help` prints this page's tables.",
+            "`windtunnel bench serve --embedded` starts a target of our own in a process of its own, on a free port of "
+            "this machine, for as long as the run. There are two. `engine`, what `--embedded` alone means, is a small "
+            "mixture-of-experts model that really computes; what stands after the colon are the flags of "
+            "[`windtunnel engine`](commands.md#windtunnel-engine). `paced` is an OpenAI-compatible server that sends "
+            "made-up tokens at exact instants, and odd or broken answers on demand; its keys follow, and "
+            "`--embedded help` prints them.",
             "```console\n"
             "$ windtunnel bench serve --embedded\n"
+            "$ windtunnel bench serve --embedded engine:ranks=8,slots_per_rank=4\n"
             "$ windtunnel bench serve --embedded paced:ttft=200ms,itl=20ms,tokens=2\n"
             "$ windtunnel bench serve --embedded paced:fault=reset,fault_ratio=0.1\n"
             "```",
             "A duration has a unit (`us`, `ms`, `s`, `min`); only 0 needs none. A key alone means `KEY=1`. Of a key "
             "that is given twice the last counts.",
-            "## Keys",
+            "## Keys of paced",
             _table(
                 ["key", "values", "default", ""],
                 [
@@ -211,7 +223,7 @@ def embedded_page() -> str:
                     for name, k in KEYS.items()
                 ],
             ),
-            "## Faults",
+            "## Faults of paced",
             "What `fault=` can be, beside a status from 400 to 599.",
             _table(["fault", ""], [[_code(name), doc] for name, doc in FAULTS.items()]),
         ]

@@ -845,6 +845,30 @@ class ExpertsUnavailable(WindtunnelError):
     waited_s: float
 
 
+@dataclass(eq=False)
+class EngineDraining(WindtunnelError):
+    """The reference engine was told to end: it ends the requests that it has, and takes no new ones."""
+
+    code = "WT-ENGINE-DRAINING"
+    family = "engine"
+    happened = "the engine is ending: {under_way} requests are under way, and it takes no new ones"
+    way_out = "Ask another one, or this one when it was started again."
+
+    under_way: int
+
+
+@dataclass(eq=False)
+class EngineBroken(WindtunnelError):
+    """The reference engine has failed in itself. All requests fail, and its process ends."""
+
+    code = "WT-ENGINE-BROKEN"
+    family = "engine"
+    happened = "the engine has failed: {reason}"
+    way_out = "This is a fault of windtunnel's own; its log has the traceback. Start the engine again."
+
+    reason: str
+
+
 def classes() -> list[type[WindtunnelError]]:
     """Every class that has a code, in the order of this file."""
     return [c for c in globals().values() if isinstance(c, type) and issubclass(c, WindtunnelError) and c.code]

@@ -183,7 +183,7 @@ def test_an_unknown_metric_gets_the_name_that_was_probably_meant() -> None:
     assert "did you mean ttft?" in problem_of("--goodput tttf:3").message
 
 
-def test_an_embedded_target_is_paced_unless_it_is_named() -> None:
+def test_an_embedded_target_is_the_engine_unless_it_is_named() -> None:
     target = config_of("--embedded --num-prompts 3").target
-    assert (target.embedded, target.base_url, target.endpoint) == ("paced", None, "/v1/completions")
+    assert (target.embedded, target.base_url, target.endpoint) == ("engine", None, "/v1/completions")
     assert config_of("--embedded paced:ttft=50ms").target.embedded == "paced:ttft=50ms"

@@ -91,7 +91,7 @@ def test_the_help_has_defaults_examples_that_are_right_and_lines_that_fit_a_term
     text = embedded_help()
     assert "to its first token [50ms]" in text and "0: no [DONE] [1]" in text
     assert max(map(len, text.splitlines())) <= 120
-    examples = re.findall(r"^  --embedded (\S+)", text, re.M)
+    examples = re.findall(r"^  --embedded (paced\S*)", text, re.M)
     assert [parse_paced(example) for example in examples] == [
         PacedConfig(),
         PacedConfig(ttft_s=0.2, itl_s=0.02, tokens=2),

@@ -55,7 +55,7 @@ def test_a_text_that_makes_no_sense_starts_nothing() -> None:
 def test_a_target_that_cannot_start_is_lost_with_its_own_words(tmp_path: Path) -> None:
     with pytest.raises(TargetLost, match=r"did not start: can't listen on 192\.0\.2\.1 port 0"):
         EmbeddedTarget.start("paced", host="192.0.2.1")
-    with pytest.raises(TargetLost, match=r"can't use .*no.pem"):
+    with pytest.raises(ConfigurationError, match=r"can't use .*no.pem"):
         EmbeddedTarget.start(f"tls={tmp_path}/no.pem:{tmp_path}/no.key")
 
 

@@ -59,7 +59,8 @@ def _benchmark(config: ServeConfig) -> int:
         return _benchmark_at(config, config.target.base_url)
     from windtunnel.engine.process import EmbeddedTarget
 
-    with EmbeddedTarget.start(config.target.embedded or "paced") as target:
+    assert config.target.embedded is not None
+    with EmbeddedTarget.start(config.target.embedded) as target:
         code = _benchmark_at(config, target.url)
         target.check()
     return code

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import ipaddress
 import sys
 from collections.abc import Sequence
 
 from windtunnel.cli.catalog_flags import GROUP, GROUPS, STORE, open_store, store_path
 from windtunnel.cli.console import tell_note
 from windtunnel.cli.flags import OURS, Flag
+from windtunnel.cli.listening import is_loopback, listening_flags
 from windtunnel.cli.parser import CommandParser
-from windtunnel.cli.values import COUNT, NAME, TEXT
-from windtunnel.errors import EXIT_OK, ConfigurationError, MissingExtra
+from windtunnel.cli.values import NAME
+from windtunnel.errors import EXIT_OK, MissingExtra
 
 _SUMMARY = """\
 Serve the catalog: pages to search, read and compare errors, and the same as JSON. Ctrl-C ends it.
@@ -22,15 +22,13 @@ Serve the catalog: pages to search, read and compare errors, and the same as JSO
 Nobody but this machine reaches it, unless --host names an address that others do."""
 
 _FLAGS = (
-    Flag("--host", GROUP, TEXT, "127.0.0.1", "The address to listen at.", OURS),
-    Flag("--port", GROUP, COUNT, 8017, "The port; 0: any that is free.", OURS),
+    *listening_flags(GROUP, 8017),
     Flag(
         "--allow-host", GROUP, NAME, None, "Names under which it may be asked, beside localhost and addresses; of a "
         "proxy, or of this machine.", OURS, nargs="+",
     ),
     STORE,
 )  # fmt: skip
-_LAST_PORT = 65535
 
 
 def parser() -> CommandParser:
@@ -41,25 +39,16 @@ def parser() -> CommandParser:
 def run(arguments: Sequence[str]) -> int:
     """Serve until it is interrupted; the exit code."""
     values = parser().parse(arguments).values
-    if values.port > _LAST_PORT:
-        raise ConfigurationError("--port", f"{values.port} is no port", f"It takes 0 to {_LAST_PORT}.")
     try:
         from windtunnel.catalog.web.serving import serve
     except ImportError as error:
         raise MissingExtra("serving pages", error.name or "starlette", "catalog") from error
     with open_store(values):
         pass  # one that is missing or broken is told now
-    if not _is_loopback(values.host):
+    if not is_loopback(values.host):
         tell_note(f"{values.host} may be reached from other machines; nothing asks them who they are")
     serve(store_path(values), values.host, values.port, hosts=values.allow_host or (), ready=_tell_address)
     return EXIT_OK
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host.lower() == "localhost"
 
 
 def _tell_address(address: str) -> None:

@@ -254,8 +254,8 @@ _BUILT = (
     # windtunnel's own
     Flag(
         "--embedded", _OWN, TEXT, None, "Start a target of our own and benchmark it: no server needed. E.g. "
-        "'paced:ttft=50ms,itl=10ms'; `--embedded help` lists all keys and faults. Bare: paced.",
-        OURS, nargs="?", bare="paced",
+        "'engine:ranks=8' or 'paced:ttft=50ms,itl=10ms'; `--embedded help` tells more. Bare: engine.",
+        OURS, nargs="?", bare="engine",
     ),
     Flag("--proxy", _OWN, URL, None, "Send through this HTTP proxy. The environment's proxies are not used.", OURS),
     Flag("--retries", _OWN, COUNT, 0, "Retry a failed request up to N times; attempts and waits are reported.", OURS),

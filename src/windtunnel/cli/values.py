@@ -134,6 +134,7 @@ COUNT = Kind("N", "a whole number from 0", _within(_read_int, low=0))
 POSITIVE = Kind("N", "a whole number from 1", _within(_read_int, low=1))
 SEED = Kind("N", "a whole number from 0 to 4294967295", _within(_read_int, low=0, high=2**32 - 1))
 PORT = Kind("N", "a port: 1 to 65535", _within(_read_int, low=1, high=65535))
+LISTENING_PORT = Kind("N", "a port: 0 to 65535", _within(_read_int, low=0, high=65535))
 
 TOKENS = Kind("TOKENS", "a number of tokens from 1", _within(_read_int, low=1))
 TOKENS_OR_NONE = Kind("TOKENS", "a number of tokens from 0", _within(_read_int, low=0))

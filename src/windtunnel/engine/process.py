@@ -12,11 +12,13 @@ from typing import IO
 
 from windtunnel.clock import monotonic_ns
 from windtunnel.engine.paced.config import parse_paced
-from windtunnel.errors import TargetLost
+from windtunnel.errors import EXIT_USAGE, ConfigurationError, TargetLost
 from windtunnel.units import NS_PER_S
 
-_START_S = 10.0
-_STOP_S = 1.0
+ENGINE = "engine"
+_HELP = "`windtunnel bench serve --embedded help` tells what can be written."
+_START_S = 30.0
+_STOP_S = 5.0
 
 
 class EmbeddedTarget:
@@ -34,15 +36,21 @@ class EmbeddedTarget:
 
     @classmethod
     def start(cls, text: str, *, host: str = "127.0.0.1") -> EmbeddedTarget:
-        """Start the target that `text` describes (`paced:ttft=50ms,…`) on a free port and wait until it listens.
+        """Start the target that `text` describes on a free port and wait until it listens.
 
-        Raises ConfigurationError where the text makes no sense, TargetLost where the process does not get to listen.
+        It is `engine:FLAG=VALUE,…`, with the flags of `windtunnel engine`, or `paced:KEY=VALUE,…`. Raises
+        ConfigurationError where the text makes no sense, TargetLost where the process does not get to listen.
         """
-        parse_paced(text)
+        flags = _engine_flags(text)
+        if flags is None:
+            parse_paced(text)
+            # the text goes through the pipe, since it may hold a key and anybody can read a command line
+            command, told = ["windtunnel.engine.paced", "-"], text.replace("\n", " ") + "\n"
+        else:
+            command, told = ["windtunnel", "engine", "--end-with-stdin", *flags], ""
         stderr = tempfile.TemporaryFile()  # noqa: SIM115  a pipe would fill up: nobody reads it while the target runs
         process = subprocess.Popen(
-            # the text goes through the pipe, since it may hold a key and anybody can read a command line
-            [sys.executable, "-P", "-m", "windtunnel.engine.paced", "-", "--host", host],
+            [sys.executable, "-P", "-m", *command, "--host", host],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=stderr,
@@ -50,7 +58,7 @@ class EmbeddedTarget:
         )
         target = cls("", process, stderr)
         try:
-            target._send_text(text)
+            target._send(told)
             target.url = target._wait_until_listening()
         except BaseException:
             target.stop()
@@ -92,10 +100,10 @@ class EmbeddedTarget:
     ) -> None:
         self.stop()
 
-    def _send_text(self, text: str) -> None:
+    def _send(self, text: str) -> None:
         assert self._process.stdin is not None
         try:
-            self._process.stdin.write(text.replace("\n", " ").encode() + b"\n")
+            self._process.stdin.write(text.encode())
             self._process.stdin.flush()
         except BrokenPipeError:
             pass  # it has ended; the wait for its address says why
@@ -111,7 +119,9 @@ class EmbeddedTarget:
                 raise TargetLost("did not start", f"nothing heard of it in {_START_S:.0f} s. {self._last_words()}")
             piece = os.read(descriptor, 4096)
             if not piece:
-                self._process.wait()
+                if self._process.wait() == EXIT_USAGE:
+                    words = self._last_words().removeprefix("windtunnel: error: ")
+                    raise ConfigurationError("--embedded", words, _HELP)
                 raise TargetLost("did not start", self._last_words())
             line += piece
         return line.decode().strip()
@@ -120,3 +130,12 @@ class EmbeddedTarget:
         self._stderr.seek(0)
         words = self._stderr.read().decode(errors="replace").strip()
         return words or f"it wrote nothing to stderr; exit code {self._process.poll()}"
+
+
+def _engine_flags(text: str) -> list[str] | None:
+    """The flags of `windtunnel engine` that `engine:ranks=4,admin` says; None: it is another target."""
+    name, _, pairs = text.strip().partition(":")
+    if name != ENGINE:
+        return None
+    words = [word.strip() for word in pairs.split(",") if word.strip()]
+    return [f"--{word.partition('=')[0].replace('_', '-')}{''.join(word.partition('=')[1:])}" for word in words]

@@ -217,10 +217,14 @@ class HttpServer:
         bound_host, bound_port = self._server.sockets[0].getsockname()[:2]
         self.url = str(Origin("https" if self._tls else "http", bound_host, bound_port))
 
-    async def close(self) -> None:
-        """Stop listening and break off what is still being answered."""
+    def stop_listening(self) -> None:
+        """Take no more connections; those that are there are served on."""
         if self._server is not None:
             self._server.close()
+
+    async def close(self) -> None:
+        """Stop listening and break off what is still being answered."""
+        self.stop_listening()
         for connection in list(self.connections):
             connection.transport.abort()
         while self.connections:

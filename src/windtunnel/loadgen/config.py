@@ -17,7 +17,7 @@ class TargetConfig(Struct, kw_only=True, frozen=True):
     base_url: str | None = None
     """None: an embedded target is to be started."""
     embedded: str | None = None
-    """How the embedded target is written, e.g. `paced:ttft=50ms,itl=10ms`."""
+    """How the embedded target is written, e.g. `engine:ranks=8` or `paced:ttft=50ms,itl=10ms`."""
     endpoint: str
     """Path of the API's endpoint, e.g. `/v1/completions`."""
     dialect: Dialect
@@ -33,6 +33,11 @@ class TargetConfig(Struct, kw_only=True, frozen=True):
     stall_timeout_s: float = 120.0
     request_timeout_s: float = 21600.0
     ready_check_timeout_s: float = 0.0
+
+    @property
+    def is_paced(self) -> bool:
+        """Whether it is the embedded target whose tokens are words: no tokenizer has to be looked for."""
+        return self.embedded is not None and not self.embedded.startswith("engine")
 
 
 class LoadConfig(Struct, kw_only=True, frozen=True):

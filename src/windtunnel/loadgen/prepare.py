@@ -41,7 +41,7 @@ def find_tokenizer(config: ServeConfig, target: Target, caller: Caller, notify: 
 
     if settings.name is not None:
         return load(settings.name)
-    if config.target.embedded is not None:
+    if config.target.is_paced:
         return load("windtunnel-words")
     root = target.root if target.root is not None and os.path.isdir(target.root) else None
     reason = ""

@@ -59,7 +59,7 @@ def serve(config: ServeConfig, base_url: str, fleet: Fleet, watcher: Watcher, *,
         tokenizer, samples, due_ns = _workload(config, target, caller, watcher)
         work = prepare.make_work(config, target, samples, due_ns)
         check_ready(config, target, caller, work[0], watcher.notify)
-        if tokenizer is not None and config.target.embedded is None:
+        if tokenizer is not None and not config.target.is_paced:
             prepare.verify_prompts(samples, config, target, tokenizer, caller, watcher.notify)
         facts = run_facts(config, target, tokenizer, len(work), len(fleet.workers))
         journal = open_journal(config, facts, result_folder, watcher)

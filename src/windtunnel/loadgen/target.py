@@ -125,7 +125,7 @@ def find_model(config: ServeConfig, url: Url, caller: Caller, notify: Notify) ->
         wait_until_ready(probe, url, config.target.ready_check_timeout_s, notify)
         if not models:
             raise errors.EndpointNotReady(str(url), 0.0, "it lists no model: give its name with --model")
-    elif config.tokenizer.name is None and not config.tokenizer.skip and config.target.embedded is None:
+    elif config.tokenizer.name is None and not config.tokenizer.skip and not config.target.is_paced:
         probe()  # only to learn where the model's tokenizer may be: it need not succeed
     wanted = config.served_model_name or config.model
     entry = next((m for m in models if wanted is None or m["id"] == wanted), {})

@@ -96,7 +96,7 @@ def test_a_rank_that_is_killed_changes_no_token_and_comes_back(engine: Engine, u
     engine.rebalancer.wait_ready()
     assert engine.rebalancer.live_ranks == [0, 2, 3]
     assert engine.fleet.state(1) == "ended"
-    engine.fleet.restart(1)
+    engine.restart_rank(1)
     assert Client(engine).answers() == undisturbed
 
 
@@ -171,7 +171,7 @@ def test_a_request_whose_experts_nobody_serves_any_more_fails_and_the_next_one_i
         engine.fleet.kill(0)  # 8 slots are left for 16 experts
         client.wait_for(lambda: len(client.errors) == len(ASKED))
         assert {type(error) for error in client.errors} == {ExpertsUnavailable}
-        engine.fleet.restart(0)
+        engine.restart_rank(0)
         engine.rebalancer.wait_ready()
         assert Client(engine).answers()
 

@@ -8,12 +8,13 @@ ends service: it holds prompts, answers and KV cache.
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,11 +32,14 @@ from windtunnel.engine.moe.tokenizer import forbidden_tokens, read_tokenizer, te
 from windtunnel.engine.moe.weights import read_dense, write_model
 from windtunnel.eplb.agent import AgentConfig
 from windtunnel.eplb.cluster import ClusterConfig, Evicted
-from windtunnel.eplb.events import Event
+from windtunnel.eplb.events import Event, EventLog
 from windtunnel.eplb.rebalancer import Rebalancer, RebalancerConfig, RebalanceRecord
 from windtunnel.eplb.routing import Routing
 from windtunnel.eplb.topology import Topology
-from windtunnel.errors import EngineConfigError, EngineFull, EngineRequestError, WindtunnelError
+from windtunnel.errors import EngineBroken, EngineConfigError, EngineFull, EngineRequestError, WindtunnelError
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 _READY_S = 60.0
 
@@ -82,8 +86,21 @@ class EngineConfig:
 class Engine:
     """A model that is served. A context manager; `submit` and the rest may be called by any thread."""
 
-    def __init__(self, config: EngineConfig, *, on_event: Callable[[Event], None] | None = None) -> None:
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        on_event: Callable[[Event], None] | None = None,
+        registry: CollectorRegistry | None = None,
+    ) -> None:
+        """`on_event` is told what happens to ranks and experts, by any thread. `registry`: Prometheus', for eplb's
+        metrics."""
         self.config = config
+        self.events = EventLog("engine", on_event)
+        self.failure: BaseException | None = None
+        """What has ended the engine's thread, if anything has."""
+        self.on_step: Callable[[], object] = lambda: None
+        """Called in the engine's thread after each step, when all its tokens are told, and when the thread ends."""
         self.num_steps = 0
         self._dispatcher = Dispatcher(
             config.model.num_layers, config.model.num_experts, give_up_s=config.give_up_s, on_ready=self._rank_is_ready,
@@ -95,14 +112,16 @@ class Engine:
             cluster=cluster, interval_steps=config.rebalance_interval_steps, threshold=config.rebalance_threshold
         )
         self.rebalancer = Rebalancer(
-            topology, rebalancing, on_publish=self._published, on_evicted=self._evicted, on_event=on_event
-        )
+            topology, rebalancing, on_publish=self._published, on_evicted=self._evicted, on_event=on_event,
+            registry=registry,
+        )  # fmt: skip
         self._orders: SimpleQueue[Callable[[], None]] = SimpleQueue()
         """For the scheduler, between steps."""
+        self._arriving: deque[Generation] = deque()
+        """Those that the scheduler has not been given yet."""
         self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._begun_ranks: set[int] = set()
-        self._failure: BaseException | None = None
 
     # --- life -----------------------------------------------------------------------------------------------------
 
@@ -118,6 +137,7 @@ class Engine:
         self.fleet = Fleet(
             [RankConfig(r, config.model, folder, contents[r], config.transport, agent) for r in range(config.ranks)],
             self._dispatcher,
+            self.events,
         )
         self.fleet.start()
         self.tokenizer = read_tokenizer(folder)
@@ -158,7 +178,7 @@ class Engine:
     ) -> Generation:
         """Begin to answer a prompt. The callbacks are called in the engine's thread; `on_failed` ends the answer.
 
-        Raises EngineRequestError where prompt and answer are no request, EngineFull where too many wait.
+        Raises EngineRequestError where prompt and answer are no request, EngineFull where too many wait, EngineBroken.
         """
         model = self.config.model
         if not prompt:
@@ -170,10 +190,13 @@ class Engine:
                 f"{len(prompt)} tokens and max_tokens {sampling.max_tokens} exceed the context of {model.max_context}"
             )
             raise EngineRequestError("max_tokens", problem, "Shorten the prompt, or ask for fewer tokens.")
+        if self.failure is not None:
+            raise EngineBroken(f"{type(self.failure).__name__}: {self.failure}")
         if self.num_waiting >= self.config.max_waiting:
             raise EngineFull(self.num_waiting)
         generation = Generation(prompt, sampling, on_token, on_failed)
-        self._order(lambda: self.scheduler.add(generation))
+        self._arriving.append(generation)
+        self._order(lambda: self.scheduler.add(self._arriving.popleft()))
         return generation
 
     def cancel(self, generation: Generation) -> None:
@@ -187,7 +210,7 @@ class Engine:
     @property
     def num_waiting(self) -> int:
         """Generations that have no room yet."""
-        return len(self.scheduler.waiting) + self._orders.qsize()
+        return len(self.scheduler.waiting) + len(self._arriving)
 
     @property
     def num_running(self) -> int:
@@ -214,6 +237,16 @@ class Engine:
             self.rebalancer.submit()
         self._begun_ranks.add(rank)
 
+    def restart_rank(self, rank: int) -> None:
+        """Start a rank anew, with empty slots. Raises EngineRequestError where there is no such rank."""
+        self.fleet.state(rank)
+        self._dispatcher.order(lambda: self.fleet.restart(rank))
+
+    @property
+    def num_retried(self) -> int:
+        """Pairs of a token and an expert that were sent to a rank again."""
+        return self._dispatcher.num_retried
+
     def _rank_was_lost(self, rank: int) -> None:
         self.fleet.was_lost(rank)
         if self.config.restart and not self._closing.is_set():
@@ -231,8 +264,12 @@ class Engine:
                 if planned:
                     self._step(planned)
         except BaseException as error:
-            self._failure = error
+            self.failure = error
+            for generation in [*self.scheduler.running, *self.scheduler.waiting]:
+                self.scheduler.fail(generation, EngineBroken(f"{type(error).__name__}: {error}"))
             raise
+        finally:
+            self.on_step()
 
     def _step(self, planned: list[Work]) -> None:
         try:
@@ -240,8 +277,10 @@ class Engine:
         except WindtunnelError as error:
             for work in planned:
                 self.scheduler.fail(work.generation, error)
+            self.on_step()
             return
         self.scheduler.finish_step(planned, logits)
+        self.on_step()
         self.num_steps += 1
         self.rebalancer.record(self._dispatcher.take_counts())
         self.rebalancer.maybe_rebalance()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import socket
 import time
 from dataclasses import dataclass
@@ -43,6 +44,8 @@ class RankConfig:
 
 def serve(config: RankConfig, connection: socket.socket) -> None:
     """Be a rank until the front closes its end of `connection`."""
+    for number in (signal.SIGINT, signal.SIGTERM):  # all processes may get them; the front ends its requests first
+        signal.signal(number, signal.SIG_IGN)
     memory = make_transport(config.transport, f"rank {config.rank}")
     shapes = [(shape, np.int8) for shape in expert_shapes(config.model)]
     num_layers, num_slots = config.contents.shape

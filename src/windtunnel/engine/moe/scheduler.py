@@ -31,6 +31,10 @@ class Chosen(NamedTuple):
     """What may be shown now: less than the token's text while a stop string may have begun, more later."""
     logprob: float | None = None
     top_logprobs: tuple[tuple[int, float], ...] = ()
+    finish_reason: str | None = None
+    """`stop` or `length`, with the last one."""
+    stop_reason: str | None = None
+    """The stop string that ended the answer."""
 
 
 @dataclass(eq=False)
@@ -40,7 +44,7 @@ class Generation:
     prompt: list[int]
     sampling: Sampling
     on_token: Callable[[Chosen], None]
-    """Called for each token; with the last one, `finish_reason` is there."""
+    """Called for each token."""
     on_failed: Callable[[WindtunnelError], None] = lambda error: None
     """Called in place of further tokens where there will be none."""
     answer: list[int] = field(default_factory=list)
@@ -86,7 +90,7 @@ class Generation:
             self.finish_reason = "length"
         if self.finish_reason is not None and self.stop_reason is None:
             text, self._held = text + self._held, ""
-        self.on_token(self._with_logprobs(token, text, logits))
+        self.on_token(self._told(token, text, logits))
 
     def _shown(self, text: str) -> str:
         """What can be shown of what is held and `text`; ends the answer at a stop string."""
@@ -100,12 +104,14 @@ class Generation:
         shown, self._held = self._held[: len(self._held) - keep], self._held[len(self._held) - keep :]
         return shown
 
-    def _with_logprobs(self, token: int, text: str, logits: NDArray[np.float32]) -> Chosen:
+    def _told(self, token: int, text: str, logits: NDArray[np.float32]) -> Chosen:
+        chosen = Chosen(token, text, finish_reason=self.finish_reason, stop_reason=self.stop_reason)
         if self.sampling.logprobs is None:
-            return Chosen(token, text)
+            return chosen
         logarithms = log_probabilities(logits)
         best = np.argsort(-logarithms, kind="stable")[: self.sampling.logprobs]
-        return Chosen(token, text, float(logarithms[token]), tuple((int(t), float(logarithms[t])) for t in best))
+        top = tuple((int(t), float(logarithms[t])) for t in best)
+        return chosen._replace(logprob=float(logarithms[token]), top_logprobs=top)
 
 
 def _overlap(text: str, stop: str) -> int:

@@ -7,9 +7,11 @@ texts one after the other.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -19,7 +21,18 @@ from windtunnel.errors import EngineConfigError
 SPECIAL = ("<|end|>", "<|system|>", "<|user|>", "<|assistant|>")
 END = 0
 """The token that ends an answer."""
+ROLES = {"system": 1, "developer": 1, "user": 2, "assistant": 3}
+"""Of messages: the token that each begins with."""
 FILE = "tokenizer.json"
+_CONFIG = {
+    "tokenizer_class": "PreTrainedTokenizerFast",
+    "eos_token": SPECIAL[END],
+    "clean_up_tokenization_spaces": False,
+    "chat_template": "{% for message in messages %}"
+    "<|{{ 'system' if message['role'] == 'developer' else message['role'] }}|>{{ message['content'] }}<|end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}",
+}
+"""For other clients' tokenizers. The template says in their language what `chat_tokens` does."""
 
 _WORDS = tuple("""
 the of and to in is that for it as was with be by on not he his but at are this have from or had an they which one you
@@ -85,13 +98,22 @@ def make_tokenizer(vocabulary_size: int) -> Tokenizer:
 
 
 def write_tokenizer(vocabulary_size: int, folder: Path) -> None:
-    """Make the `tokenizer.json` of a model's folder, which other clients' tokenizers read too."""
+    """Make the tokenizer's files in a model's folder, which other clients read too."""
     make_tokenizer(vocabulary_size).save(str(folder / FILE))
+    (folder / "tokenizer_config.json").write_bytes(msgspec.json.format(msgspec.json.encode(_CONFIG), indent=2))
 
 
 def read_tokenizer(folder: Path) -> Tokenizer:
     """The tokenizer of a model's folder."""
     return Tokenizer.from_file(str(folder / FILE))
+
+
+def chat_tokens(tokenizer: Tokenizer, messages: Sequence[tuple[str, str]]) -> list[int]:
+    """A prompt for the next answer in a chat: of each message (role, text) the role's token, the text's, the end."""
+    tokens: list[int] = []
+    for role, text in messages:
+        tokens += [ROLES[role], *tokenizer.encode(text, add_special_tokens=False).ids, END]
+    return [*tokens, ROLES["assistant"]]
 
 
 def texts_of(tokenizer: Tokenizer) -> list[str]:

@@ -23,7 +23,7 @@ from windtunnel.engine.moe.arithmetic import MOST_WEIGHT
 from windtunnel.engine.moe.config import ModelConfig
 from windtunnel.engine.moe.tokenizer import write_tokenizer
 
-FORMAT = 1
+FORMAT = 2
 """Of the files and of how weights are made. Another one is another folder."""
 
 EXPERT_TENSORS = ("up", "down")

@@ -1,16 +1,12 @@
 """`python -m windtunnel.engine.paced [TEXT]`: the paced target as a process of its own.
 
-It prints its address when it listens, and ends on SIGTERM, on SIGINT, or when its standard input ends: a parent that
-holds the other end of a pipe is never outlived, however it dies. (A standard input that can't be waited for, such as
-/dev/null, says nothing about a parent and is not watched.)
+It prints its address when it listens, and ends on SIGTERM, on SIGINT, or when its standard input ends.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import os
-import signal
 import ssl
 import sys
 
@@ -18,10 +14,9 @@ from windtunnel.engine.paced.app import PacedApp
 from windtunnel.engine.paced.config import PacedConfig, describe_keys, parse_paced
 from windtunnel.engine.pacer import Pacer
 from windtunnel.engine.server import HttpServer, new_event_loop
+from windtunnel.engine.serving import Ending, listens
 from windtunnel.errors import EXIT_FAILED, EXIT_OK, ConfigurationError
 from windtunnel.readiness import raise_descriptor_limit
-
-_STDIN = 0
 
 
 def main() -> int:
@@ -70,35 +65,12 @@ def _load_tls(config: PacedConfig) -> ssl.SSLContext | None:
 async def _serve(config: PacedConfig, tls: ssl.SSLContext | None, host: str, port: int) -> int:
     loop = asyncio.get_running_loop()
     server = HttpServer(PacedApp(config, Pacer(loop)), tls=tls)
-    try:
-        await server.listen(host, port)
-    except (OSError, OverflowError) as error:
-        print(f"can't listen on {host} port {port}: {error}", file=sys.stderr)  # noqa: T201
+    ending = Ending(loop, watches_stdin=True)
+    if not await listens(server, host, port):
         return EXIT_FAILED
-    ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, ended.set)
-    _watch_stdin(loop, ended)
-    print(server.url, flush=True)  # noqa: T201
-    await ended.wait()
+    await ending.told.wait()
     await server.close()
     return EXIT_OK
-
-
-def _watch_stdin(loop: asyncio.AbstractEventLoop, ended: asyncio.Event) -> None:
-    def read() -> None:
-        try:
-            data = os.read(_STDIN, 4096)
-        except OSError:
-            data = b""
-        if not data:
-            loop.remove_reader(_STDIN)
-            ended.set()
-
-    try:
-        loop.add_reader(_STDIN, read)
-    except OSError:
-        pass  # epoll takes no files, and a closed descriptor neither
 
 
 if __name__ == "__main__":

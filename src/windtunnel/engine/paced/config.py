@@ -238,7 +238,9 @@ def parse_paced(text: str, where: str = "--embedded") -> PacedConfig:
     name, pairs = _split_name(text)
     if name != NAME:
         raise ConfigurationError(
-            where, f"unknown target {name!r}{_suggest(name, [NAME])}", f"The only embedded target is: {NAME}."
+            where,
+            f"unknown target {name!r}{_suggest(name, [NAME, 'engine'])}",
+            f"There are: engine, {NAME}. {_SEE_HELP}",
         )
     values: dict[str, Any] = {}
     for pair in filter(None, (part.strip() for part in pairs.split(","))):
@@ -293,10 +295,14 @@ def describe_keys() -> str:
 def embedded_help() -> str:
     """All that can be written after `--embedded`."""
     return f"""\
-usage: --embedded {NAME}, or --embedded '{NAME}:KEY=VALUE,KEY=VALUE,…'
+usage: --embedded, --embedded engine:FLAG=VALUE,FLAG,…, or --embedded {NAME}:KEY=VALUE,KEY=VALUE,…
 
-An OpenAI-compatible server that sends made-up tokens at exact instants, and odd or broken answers on demand. It runs
-in a process of its own, on a free port of this machine, for as long as the run.
+A target of our own, in a process of its own, on a free port of this machine, for as long as the run.
+
+  --embedded                                         a small mixture-of-experts model that really computes
+  --embedded engine:ranks=8,slots_per_rank=4         with the flags of `windtunnel engine`
+
+{NAME}: an OpenAI-compatible server that sends made-up tokens at exact instants, and odd or broken answers on demand.
 
   --embedded {NAME}                                   first token after 50 ms, then one each 10 ms
   --embedded {NAME}:ttft=200ms,itl=20ms,tokens=2      another pace, two tokens in a chunk
