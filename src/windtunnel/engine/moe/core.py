@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
 _READY_S = 60.0
+_STEPS_PER_RECORD = 16
+"""Steps whose counts are one step to eplb: a step has so few tokens here that chance would hide what is uneven."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,9 @@ class Engine:
         cluster = ClusterConfig(hang_s=config.hang_s)
         topology = Topology.uniform(config.ranks, config.ranks * config.slots_per_rank)
         rebalancing = RebalancerConfig(
-            cluster=cluster, interval_steps=config.rebalance_interval_steps, threshold=config.rebalance_threshold
+            cluster=cluster,
+            interval_steps=max(1, config.rebalance_interval_steps // _STEPS_PER_RECORD),
+            threshold=config.rebalance_threshold,
         )
         self.rebalancer = Rebalancer(
             topology, rebalancing, on_publish=self._published, on_evicted=self._evicted, on_event=on_event,
@@ -282,8 +286,9 @@ class Engine:
         self.scheduler.finish_step(planned, logits)
         self.on_step()
         self.num_steps += 1
-        self.rebalancer.record(self._dispatcher.take_counts())
-        self.rebalancer.maybe_rebalance()
+        if self.num_steps % _STEPS_PER_RECORD == 0:
+            self.rebalancer.record(self._dispatcher.take_counts())
+            self.rebalancer.maybe_rebalance()
 
     def _apply_experts(self, layer: int, activations: Integers, chosen: NDArray[np.intp]) -> Integers:
         return self._dispatcher.apply(self.rebalancer, layer, activations, chosen)

@@ -134,7 +134,8 @@ def test_a_slow_rank_changes_no_token(hurt: str, undisturbed: list[str]) -> None
 
 
 def test_a_rank_fails_at_the_transition_that_was_named(hurt: str, undisturbed: list[str]) -> None:
-    # one that every rank comes to, whether or not it has experts to copy
+    answers(hurt)  # a load that the first placement does not fit
+    # a transition that every rank comes to, whether or not it has experts to copy
     assert deed(hurt, "fail_at", rank=3, transition="verified+publish", how="kill").status == 200
     with events(hurt) as found:
         assert answers(hurt, lambda: deed(hurt, "rebalance")) == undisturbed
