@@ -60,3 +60,5 @@ class Faults:
         if fault.how not in get_args(How):
             remedy = f"There are: {', '.join(get_args(How))}."
             raise EplbInputError("fail_at", f"no way to fail is called {fault.how}", remedy)
+        if fault.occurrence < 1:
+            raise EplbInputError("occurrence", f"{fault.occurrence}", "1: the first time that the transition is made.")

@@ -108,11 +108,11 @@ def read_tokenizer(folder: Path) -> Tokenizer:
     return Tokenizer.from_file(str(folder / FILE))
 
 
-def chat_tokens(tokenizer: Tokenizer, messages: Sequence[tuple[str, str]]) -> list[int]:
-    """A prompt for the next answer in a chat: of each message (role, text) the role's token, the text's, the end."""
+def chat_tokens(messages: Sequence[tuple[str, list[int]]]) -> list[int]:
+    """A prompt for the next answer in a chat: of each message (role, tokens) the role's token, its own, the end."""
     tokens: list[int] = []
     for role, text in messages:
-        tokens += [ROLES[role], *tokenizer.encode(text, add_special_tokens=False).ids, END]
+        tokens += [ROLES[role], *text, END]
     return [*tokens, ROLES["assistant"]]
 
 

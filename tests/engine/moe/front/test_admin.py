@@ -159,6 +159,7 @@ def test_a_rebalance_is_answered_when_it_has_ended(url: str) -> None:
         ("slow_rank", {"rank": 1, "delay_s": -1}, "delay_s"),
         ("fail_at", {"rank": 1, "transition": "transfering+copied"}, "did you mean transferring"),
         ("fail_at", {"rank": 1, "transition": "transferring+copied", "how": "burn"}, "burn"),
+        ("fail_at", {"rank": 1, "transition": "transferring+copied", "occurrence": 0}, "occurrence"),
         ("restart_rank", {"rank": -1}, "no rank -1"),
     ],
 )

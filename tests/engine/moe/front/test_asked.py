@@ -98,6 +98,7 @@ def test_the_answers_to_one_prompt_have_seeds_of_their_own() -> None:
         ({"prompt": "a", "min_tokens": 17}, "min_tokens"),
         ({"prompt": "a", "temperature": -1}, "temperature"),
         ({"prompt": "a", "top_p": 1.5}, "top_p"),
+        ({"prompt": "a", "top_p": 0}, "top_p"),
         ({"prompt": "a", "top_k": -2}, "top_k"),
         ({"prompt": "a", "n": 0}, "n"),
         ({"prompt": "a", "n": 129}, "n"),
@@ -122,6 +123,7 @@ def test_what_is_no_completion_is_refused_with_its_field(fields: dict[str, Any],
         ({}, "messages"),
         ({"messages": []}, "messages"),
         ({"messages": [{"role": "usr", "content": "a"}]}, "messages"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "messages"),
         ({"messages": HI, "top_logprobs": 30, "logprobs": True}, "top_logprobs"),
         ({"messages": HI, "tools": [{"type": "function"}]}, "tools"),
         ({"messages": HI, "max_completion_tokens": 0}, "max_tokens"),
@@ -133,6 +135,13 @@ def test_what_is_no_chat_is_refused_with_its_field(fields: dict[str, Any], param
 
 def test_a_role_that_is_nearly_one_is_told() -> None:
     assert "did you mean user?" in str(refused("chat", messages=[{"role": "usr", "content": "a"}]))
+
+
+@pytest.mark.parametrize("fields", [{"prompt": "a " * 300_000}, {"prompt": ["a", "b " * 300_000]}])
+def test_a_text_that_would_hold_everybody_up_is_refused_unread(fields: dict[str, Any]) -> None:
+    assert refused(**fields).status == 413
+    with pytest.raises(BadRequest, match="600000 characters"):
+        READER.tokenize(json.dumps({"prompt": "a " * 300_000}).encode())
 
 
 def test_a_few_prompts_with_many_answers_each_are_too_many() -> None:

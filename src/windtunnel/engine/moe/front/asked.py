@@ -18,9 +18,12 @@ from windtunnel.wire.openai import Dialect
 
 _DEFAULT_MAX_TOKENS = 16
 """Of completions, as OpenAI's. A chat's answer may be as long as the context has room."""
+_LEAST_TOP_P = 1e-9
 _MOST_LOGPROBS = 20
 _MOST_CHOICES = 128
 _MOST_STOPS = 16
+_MOST_CHARACTERS = 500_000
+"""Of a text that is tokenized: far more than any context here has room for."""
 
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "best_of": (1,),
@@ -164,7 +167,10 @@ class RequestReader:
             raise BadRequest("a prompt is empty", param="prompt")
         return tokens
 
-    def _encode(self, text: str) -> list[int]:
+    def _encode(self, text: str, param: str = "prompt") -> list[int]:
+        # the loop, and all streams with it, stands still meanwhile
+        if len(text) > _MOST_CHARACTERS:
+            raise BadRequest(f"{len(text)} characters are too many: at most {_MOST_CHARACTERS}", 413, param=param)
         tokens: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
         return tokens
 
@@ -177,12 +183,7 @@ class RequestReader:
     def _chat(self, messages: list[Message] | None) -> list[int]:
         if not messages:
             raise BadRequest("messages is needed: a list of at least one message", param="messages")
-        for message in messages:
-            if message.role not in ROLES:
-                meant = did_you_mean(message.role, ROLES)
-                problem = f"no role is called {message.role!r}, there are {', '.join(ROLES)}{meant}"
-                raise BadRequest(problem, param="messages")
-        return chat_tokens(self._tokenizer, [(message.role, message.text()) for message in messages])
+        return chat_tokens([(_role(message), self._encode(_text(message), "messages")) for message in messages])
 
     def _sampling(self, dialect: Dialect, fields: _Body, longest: int) -> Sampling:
         room = self._model.max_context - longest
@@ -201,7 +202,7 @@ class RequestReader:
         return Sampling(
             most,
             temperature=_within("temperature", fields.temperature, 1.0, 0),
-            top_p=_within("top_p", fields.top_p, 1.0, 0, 1),
+            top_p=_within("top_p", fields.top_p, 1.0, _LEAST_TOP_P, 1),
             top_k=top_k,
             seed=None if fields.seed is None else fields.seed % 2**64,
             ignore_eos=bool(fields.ignore_eos),
@@ -210,6 +211,20 @@ class RequestReader:
             include_stop=bool(fields.include_stop_str_in_output),
             logprobs=_logprobs(dialect, fields),
         )
+
+
+def _role(message: Message) -> str:
+    if message.role not in ROLES:
+        meant = did_you_mean(message.role, ROLES)
+        problem = f"no role is called {message.role!r}, there are {', '.join(ROLES)}{meant}"
+        raise BadRequest(problem, param="messages")
+    return message.role
+
+
+def _text(message: Message) -> str:
+    if isinstance(message.content, list) and any(part.get("type") != "text" for part in message.content):
+        raise BadRequest("this engine reads text only: no images, audio or files", param="messages")
+    return message.text()
 
 
 def _refuse_what_is_not_heeded(fields: dict[str, Any]) -> None:
