@@ -15,12 +15,13 @@ from typing import Any, Literal, NamedTuple
 
 from windtunnel import clock
 from windtunnel.eplb import control
+from windtunnel.eplb.admission import Admission
 from windtunnel.eplb.events import EventLog, tell
 from windtunnel.eplb.faults import FailAt, Faults, How
 from windtunnel.eplb.limits import require_counts, require_seconds
 from windtunnel.eplb.membership import FailureDetector
 from windtunnel.eplb.metrics import EplbMetrics
-from windtunnel.eplb.placement import DIGEST_BYTES, EMPTY, Placement
+from windtunnel.eplb.placement import EMPTY, Placement
 from windtunnel.eplb.plan import Copy, Plan, make_plan
 from windtunnel.eplb.processes import has_ended
 from windtunnel.eplb.recovery import Decision, RecoveryPolicy, cover
@@ -38,7 +39,7 @@ from windtunnel.eplb.transaction.instructions import (
     Stuck,
     View,
 )
-from windtunnel.eplb.transaction.takeover import check_same_model, contents, misfit, since, take_over, will_hold
+from windtunnel.eplb.transaction.takeover import misfit, take_over, will_hold
 from windtunnel.errors import EplbInputError, ExpertLost, TooFewSlots, WindtunnelError
 from windtunnel.units import NS_PER_S, s_to_ns
 
@@ -100,11 +101,6 @@ class Member:
     def rank(self) -> int:
         """Its number."""
         return self.hello.rank
-
-    @property
-    def process(self) -> tuple[int, int, str]:
-        """Tells the processes apart that come for a rank."""
-        return self.hello.rank, self.hello.pid, self.hello.host
 
 
 Why = Literal["closed", "silent", "stuck", "stubborn", "replaced", "removed", "garbage"]
@@ -168,13 +164,9 @@ class Cluster:
         self._faults = Faults("coordinator", fail_at)
         self._detector = FailureDetector(s_to_ns(config.hang_s), s_to_ns(_TICK_S))
         self._arrivals: dict[int, Member] = {}
-        self._evicted: dict[int, int] = {}
-        """The newest generation of each rank that was evicted: it, and older ones, are refused."""
-        self._former: set[tuple[int, int, str]] = set()
-        """Rank, pid and host of processes that were members once."""
+        self._admission = Admission(topology, config.token)
         self._haunting: list[Evicted] = []
         """Evicted ranks whose processes may still be there."""
-        self._digests: dict[tuple[int, int], bytes] = {}
         self._jobs: deque[Callable[[], Awaitable[None]]] = deque()
         self._wake = asyncio.Event()
         self._ended: asyncio.Future[Outcome] | None = None
@@ -315,10 +307,11 @@ class Cluster:
             channel.abort()
             return
         member = Member(hello, channel)
-        if reason := self._why_not(hello):
+        here = [other.hello for other in (*self.members.values(), *self._arrivals.values())]
+        if reason := self._admission.why_not(hello, here):
             self._refuse(member, reason, rejoin=False)
             return
-        if hello.generation <= self._evicted.get(hello.rank, -1):
+        if self._admission.was_evicted(hello):
             self._refuse(member, f"generation {hello.generation} was evicted", rejoin=True)
             return
         channel.admit()
@@ -330,35 +323,6 @@ class Cluster:
             why = ("garbage", f"it sent garbage: {error}")
         finally:
             self._lost(member, *why)
-
-    def _why_not(self, hello: m.Hello) -> str:
-        """Why a rank can't be a member, whatever its generation; empty where it can."""
-        if not control.same_token(hello.token, self._config.token):
-            return "its token is not the coordinator's"
-        if not 0 <= hello.rank < self.topology.num_ranks:
-            return f"the topology has ranks 0 to {self.topology.num_ranks - 1}"
-        present = self.members.get(hello.rank) or self._arrivals.get(hello.rank)
-        process = (hello.rank, hello.pid, hello.host)
-        if present and process in self._former and process != present.process:
-            return f"it was evicted, and process {present.hello.pid} has its rank now"
-        if hello.slots != self.topology.slots_per_rank[hello.rank]:
-            return f"it has {hello.slots} slots; the topology says {self.topology.slots_per_rank[hello.rank]}"
-        try:
-            _check_claims(hello, self.topology.slots_per_rank)
-            others = [*self.members.values(), *self._arrivals.values()]
-            if others:
-                check_same_model(others[0].hello, hello)
-            self._check_digests(hello)
-        except (EplbInputError, ValueError) as error:
-            return str(error)
-        return ""
-
-    def _check_digests(self, hello: m.Hello) -> None:
-        for where, digest in _digests_of(hello):
-            if self._digests.get(where, digest) != digest:
-                layer, expert = where
-                problem = f"layer {layer}, expert {expert} has other bytes than on the other ranks"
-                raise EplbInputError("contents", problem, "All ranks load the same checkpoint.")
 
     def _refuse(self, member: Member, reason: str, *, rejoin: bool) -> None:
         remedy = (
@@ -373,7 +337,7 @@ class Cluster:
             if earlier:
                 self._refuse(earlier, f"generation {earlier.hello.generation} was replaced", rejoin=True)
                 self._lost(earlier, "replaced", "another process came for its rank")
-        self._digests |= dict(_digests_of(member.hello))
+        self._admission.learn(member.hello)
         self._arrivals[member.rank] = member
         self._rouse()
 
@@ -398,7 +362,7 @@ class Cluster:
         for rank in sorted(self._arrivals):
             member = self._arrivals.pop(rank)
             if reason := misfit(member.hello, self.committed, self.machine.term):
-                self._evicted[rank] = member.hello.generation
+                self._admission.evict(member.hello)
                 self._refuse(member, reason, rejoin=True)
                 continue
             for other in self.members.values():
@@ -444,17 +408,16 @@ class Cluster:
         if self._arrivals.get(member.rank) is member:
             del self._arrivals[member.rank]
             if not self.coordinator:  # what it said of its experts is no measure for others any more
-                self._digests = {k: v for other in self._arrivals.values() for k, v in _digests_of(other.hello)}
+                self._admission.learn_only(other.hello for other in self._arrivals.values())
         if self.members.get(member.rank) is not member:
             return
         hello = member.hello
         self._rouse()
-        self._former.add(member.process)
+        self._admission.leave(hello)
         self._note_quarantined(member.rank, 0)
         self._metrics.count_eviction(why)
         del self.members[member.rank]
         self._detector.forget(member.rank)
-        self._evicted[member.rank] = hello.generation
         ended = has_ended(hello.pid, hello.host)
         evicted = Evicted(member.rank, hello.generation, hello.pid, hello.host, why, reason, ended)
         self._events.add("lost", rank=member.rank, reason=reason, ended=ended)
@@ -571,7 +534,7 @@ class Cluster:
 
     async def _transact(self, target: Placement, copies: Sequence[Copy]) -> Outcome:
         return await self._ending(
-            lambda now_ns: self.machine.start(target, copies, self.group_bytes, self._digests, now_ns)
+            lambda now_ns: self.machine.start(target, copies, self.group_bytes, self._admission.digests, now_ns)
         )
 
     async def _ending(self, begin: Callable[[int], list[CoordinatorInstruction]]) -> Outcome:
@@ -650,29 +613,6 @@ class Cluster:
                 self._haunting.remove(evicted)
                 self._events.add("ended", rank=evicted.rank, pid=evicted.pid)
                 self._tell_left(evicted._replace(ended=True), again=True)
-
-
-def _check_claims(hello: m.Hello, slots_per_rank: tuple[int, ...]) -> None:
-    """Raise EplbInputError or ValueError where what a rank says of itself can't be."""
-    held = contents(hello)
-    Placement.of(held[:, None, :], hello.num_experts)
-    if since(hello).shape != held.shape or len(hello.digests) != held.size * DIGEST_BYTES or hello.staging_buffers < 0:
-        raise ValueError("what it says of its slots does not fit together")
-    for told in (hello.committed, hello.pending and hello.pending.target):
-        if told and told.placement().slots_per_rank != slots_per_rank:
-            problem = f"{list(told.slots_per_rank)}, not {list(slots_per_rank)}"
-            raise EplbInputError("slots_per_rank", problem, "It served under another topology: start it again.")
-
-
-def _digests_of(hello: m.Hello) -> list[tuple[tuple[int, int], bytes]]:
-    held = contents(hello)
-    return [
-        ((layer, int(held[layer, slot])), hello.digests[at : at + DIGEST_BYTES])
-        for layer in range(held.shape[0])
-        for slot in range(held.shape[1])
-        for at in [(layer * held.shape[1] + slot) * DIGEST_BYTES]
-        if held[layer, slot] != EMPTY
-    ]
 
 
 def _facts(outcome: Outcome) -> dict[str, Any]:
