@@ -9,6 +9,11 @@ import pytest
 from tests.catalog.trees import store_of
 from tests.cli.command_lines import windtunnel
 
+from windtunnel.catalog.match.look_up import explain
+from windtunnel.catalog.own import ensure_own
+from windtunnel.catalog.store import Store, default_store
+from windtunnel.errors import classes
+
 CODE = '''
 def sync(replica, state):
     """Bring a replica up to date."""
@@ -117,3 +122,14 @@ def test_its_help_shows_how_it_is_used() -> None:
     done = windtunnel("explain", "--help")
     assert done.returncode == 0
     assert "windtunnel explain server.log" in done.stdout
+
+
+def test_every_code_of_our_own_errors_has_its_record(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    store = default_store()
+    ensure_own(store)
+    with Store.open(store) as opened:
+        for cls in classes():
+            explanation = explain(cls.code, opened)
+            assert explanation.answer == "found", cls.code
+            assert explanation.records[0].type == cls.__name__

@@ -18,6 +18,7 @@ import msgspec
 
 import windtunnel
 from windtunnel.catalog import go_names
+from windtunnel.catalog.error_names import is_error_name
 from windtunnel.catalog.facts import ClassFacts, Comment, FileFacts, RaiseFacts
 from windtunnel.catalog.flow import Call, Caught, Flow, Place, Ways
 from windtunnel.catalog.record import (
@@ -146,9 +147,9 @@ class Assembly:
             source: MessageSource
             for site in facts.raises:
                 known = self._class_of(index, site.type)
+                if _is_handed_on(facts.language, site) and not self._is_error(site.type, known):
+                    continue
                 type_ = known[1].name if known is not None else _simple(site.type, facts.language)
-                template = self._class_template(site, known) if site.message_source == "message" else None
-                template = site.template if template is None else template
                 template, source = self._class_template(site, known), "message"
                 if template is None:
                     template, source = site.template, site.message_source
@@ -162,6 +163,14 @@ class Assembly:
                 draft.spots.append(Spot(index, site, known))
                 self._at[index, site.start] = key
                 self._in_function[Place(index, site.function)][key] = None
+        for draft in self.drafts.values():  # where it is raised tells more than where another like it is made
+            raised = [spot for spot in draft.spots if not _is_handed_on(draft.language, spot.site)]
+            draft.spots = raised or draft.spots
+
+    def _is_error(self, name: str, known: tuple[int, ClassFacts] | None) -> bool:
+        """Whether a class is an error: by its bases, or where the tree does not have it, by its name."""
+        simple = name.rpartition(".")[2]
+        return is_error_name(simple) if known is None else self.flow.is_error(known[1].name)
 
     def _class_of(self, file: int, name: str) -> tuple[int, ClassFacts] | None:
         """The class of a type, as the file writes it: its own, an imported one, or the only one of that name."""
@@ -206,7 +215,7 @@ class Assembly:
             if draft.language not in FLOW_LANGUAGES:
                 continue
             for spot in draft.spots:
-                if spot.site.kind in ("log", "fatal log"):
+                if _has_no_way_out(draft.language, spot.site):
                     continue
                 place = Place(spot.file, spot.site.function)
                 # handlers around the line make a difference, the line itself does not
@@ -362,14 +371,14 @@ class Assembly:
         return msgspec.structs.replace(record, quotes=quotes.beyond(sites))
 
     def _ways_of(self, draft: Draft, spot: Spot, ways: Iterator[Ways]) -> Ways | None:
-        if draft.language not in FLOW_LANGUAGES or spot.site.kind in ("log", "fatal log"):
+        if draft.language not in FLOW_LANGUAGES or _has_no_way_out(draft.language, spot.site):
             return None
         return next(ways)
 
     def _site(self, draft: Draft, spot: Spot, ways: Ways | None, quotes: Quotes, *, is_first: bool) -> Site:
         facts, site = self.files[spot.file], spot.site
         function = facts.functions[site.function] if site.function >= 0 else None
-        analysed = draft.language in FLOW_LANGUAGES
+        analysed = draft.language in FLOW_LANGUAGES and not _is_handed_on(draft.language, site)
         return Site(
             path=facts.path, start=site.start, end=site.end, function=function.qualified if function else "",
             excerpt=site.excerpt, permalink=self._permalink(facts.path, site.start, site.end), guards=site.guards,
@@ -497,6 +506,15 @@ def _classes_by_name(files: Sequence[FileFacts]) -> dict[Language, dict[str, lis
         for each in facts.classes:
             found[facts.language][each.name.rpartition(".")[2]].append((index, each))
     return found
+
+
+def _is_handed_on(language: Language, site: RaiseFacts) -> bool:
+    """Made, and raised elsewhere, if at all: where is not followed."""
+    return language == "python" and site.kind == "construct"
+
+
+def _has_no_way_out(language: Language, site: RaiseFacts) -> bool:
+    return site.kind in ("log", "fatal log") or _is_handed_on(language, site)
 
 
 def _simple(type_: str, language: Language) -> str:

@@ -113,8 +113,9 @@ def _meaning(record: Record) -> Iterator[Claim]:
     if site.cause is not None and (caught := _cause_words(record, site)):
         yield caught
     if "function" in docs and (text := _first_sentence(docs["function"])):
+        verb = "made" if _is_handed_on(record) else "raised"
         yield _claim(
-            f"{_function(site)} is where it is raised: {text}", [_of_doc(docs["function"]), _at(site)], "doc comment"
+            f"{_function(site)} is where it is {verb}: {text}", [_of_doc(docs["function"]), _at(site)], "doc comment"
         )
 
 
@@ -166,9 +167,12 @@ def _statement_words(record: Record, site: Site) -> str:
     if record.kind == "exit":
         return f"The process ends in {function}: {message}."
     if record.message_source == "statement":
+        verb = "makes" if _is_handed_on(record) else "raises"
         return (
-            f"{function[0].upper()}{function[1:]} raises it by {code(record.text)}, without a message of its own here."
+            f"{function[0].upper()}{function[1:]} {verb} it by {code(record.text)}, without a message of its own here."
         )
+    if _is_handed_on(record):
+        return f"{function[0].upper()}{function[1:]} makes it and hands it on: {message}."
     words = _OF_TYPE.get(record.type, "{function} can't go on").format(function=function)
     return f"{words[0].upper()}{words[1:]}: {message}."
 
@@ -192,6 +196,11 @@ def _cause_words(record: Record, site: Site) -> Claim | None:
     if site.cause.types in ((), ("anything",)):
         return None
     return _claim(f"It is made from {types} ({site.cause.how}), which says what went wrong first.", cited)
+
+
+def _is_handed_on(record: Record) -> bool:
+    """An error of Python that is made and returned, kept or given away; who raises it is not followed."""
+    return record.language == "python" and record.kind == "construct"
 
 
 def _is_declared_only(record: Record, site: Site) -> bool:
@@ -218,7 +227,8 @@ def _trigger(record: Record) -> Iterator[Claim]:
     if rest:
         places = sorted({site.path for site in rest})
         named = ", ".join(code(path) for path in places[:4]) + (" and others" if len(places) > 4 else "")
-        yield _claim(f"{len(rest)} more places raise it, in {named}.", [_at(site) for site in rest])
+        verb = "make" if _is_handed_on(record) else "raise"
+        yield _claim(f"{len(rest)} more places {verb} it, in {named}.", [_at(site) for site in rest])
 
 
 def _conversions(record: Record) -> Iterator[Claim]:
@@ -244,6 +254,7 @@ def _told_guards(site: Site) -> tuple[Guard, ...]:
 
 def _trigger_words(record: Record, site: Site) -> str:
     verb = {"log": "Logged", "fatal log": "Logged", "variant": "Made", "error value": "Made"}.get(record.kind, "Raised")
+    verb = "Made" if _is_handed_on(record) else verb
     guards = _told_guards(site)
     subjects = {_subject(guard) for guard in guards if guard.kind != "early exit"} - {""}
     passed = [guard for guard in guards if guard.kind == "early exit" and _subject(guard) not in subjects]

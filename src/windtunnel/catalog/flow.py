@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+from windtunnel.catalog.error_names import is_error_name
 from windtunnel.catalog.facts import ClassFacts, FileFacts, FunctionFacts, HandlerFacts
 
 _MOST_DEPTH = 7
@@ -141,6 +142,10 @@ class Flow:
             return True
         # an error class of another package is an Exception in all likelihood
         return base == "Exception" and not any(issubclass(cls, BaseException) for cls in classes)
+
+    def is_error(self, name: str) -> bool:
+        """Whether a class of the tree is below an error: a built-in one, or one whose name says so."""
+        return any(is_error_name(above) for above in _reached(name, self._bases) - {name})
 
     # --- calls ----------------------------------------------------------------------------------------------------
 

@@ -25,8 +25,9 @@ Kind = Literal[
     "raise", "assert", "exit", "usage", "log", "fatal log",  # Python; log, panic, exit also elsewhere
     "variant", "construct", "bail", "panic", "throw", "check", "error value", "reject",
 ]  # fmt: skip
-"""`usage`: parser.error. `variant`: of a thiserror enum. `construct`: Err(Type::Variant(…)). `bail`: bail!, ensure!,
-anyhow!. `check`: a check macro of C++. `error value`: errors.New, fmt.Errorf. `reject`: Promise.reject."""
+"""`usage`: parser.error. `variant`: of a thiserror enum. `construct`: Err(Type::Variant(…)); in Python an error that is
+made and handed on. `bail`: bail!, ensure!, anyhow!. `check`: a check macro of C++. `error value`: errors.New,
+fmt.Errorf. `reject`: Promise.reject."""
 MessageSource = Literal["message", "condition", "statement"]
 Handled = Literal["all", "some", "none", "unknown"]
 Severity = Literal["none", "warning", "error", "fatal"]

@@ -18,6 +18,7 @@ from windtunnel.catalog.match.places import file_name, is_inner, last_name
 from windtunnel.catalog.match.reading import read
 from windtunnel.catalog.match.seen import Event, Frame, Seen
 from windtunnel.catalog.match.words import words_of
+from windtunnel.catalog.template import num_literal_characters
 from windtunnel.errors import NotInCatalog
 
 if TYPE_CHECKING:
@@ -201,8 +202,9 @@ def _by_name(text: str, store: Store, project: str | None) -> tuple[Explained, .
             if type_
             else []
         )
-        if found:
-            return tuple(_certain(record, f"{match[0]} is the code of {type_}") for record in found[:1])
+        if found:  # of several, the one that says least of a case of its own
+            general = min(found, key=lambda record: num_literal_characters(record.template))
+            return (_certain(general, f"{match[0]} is the code of {type_}"),)
     return None
 
 

@@ -12,6 +12,7 @@ from windtunnel.catalog.extract import digest_of
 from windtunnel.catalog.extract.paths import is_test_path
 from windtunnel.catalog.extract.python.calls import calls_of
 from windtunnel.catalog.extract.python.classes import Classes
+from windtunnel.catalog.extract.python.constructed import names_from_error_modules
 from windtunnel.catalog.extract.python.definitions import functions_of, imports_of
 from windtunnel.catalog.extract.python.expectations import expectations_of
 from windtunnel.catalog.extract.python.handlers import handlers_of
@@ -35,8 +36,8 @@ def facts_of(path: str, data: bytes, language: Language) -> FileFacts:
         problem = f"line {_first_error(root)} can't be read as Python 3; the lines around it may be read in part only"
     outline = Outline(source, root)
     is_test = is_test_path(path, language)
-    calls, special = calls_of(outline)
     imports = imports_of(outline, path)
+    calls, special = calls_of(outline, names_from_error_modules(imports))
     raises = () if is_test else Sites(outline, (name for name, _ in imports)).facts(special)
     raised: dict[int, set[str]] = {}
     for each in raises:

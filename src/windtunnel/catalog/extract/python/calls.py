@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tree_sitter import Node
 
+from windtunnel.catalog.extract.python.constructed import may_make_error
 from windtunnel.catalog.extract.python.outline import Outline
 from windtunnel.catalog.facts import CallFacts
 
@@ -34,8 +35,11 @@ class Call(NamedTuple):
     """The function that is called; its parent is the call."""
 
 
-def calls_of(outline: Outline) -> tuple[tuple[CallFacts, ...], list[Call]]:
-    """Calls by name, without those of builtins; and, in order, those whose name has to do with errors."""
+def calls_of(outline: Outline, from_error_modules: set[str]) -> tuple[tuple[CallFacts, ...], list[Call]]:
+    """Calls by name, without those of builtins; and, in order, those whose name has to do with errors.
+
+    `from_error_modules`: names that the file imports from modules of errors.
+    """
     data, line_starts = outline.data, outline.line_starts
     defined = {frame.name for frame in (*outline.functions, *outline.classes)}
     lines_of: dict[bytes, list[int] | None] = {}
@@ -50,7 +54,7 @@ def calls_of(outline: Outline) -> tuple[tuple[CallFacts, ...], list[Call]]:
             name, receiver = _split(source)
             lines = None if not receiver and name in _BUILTINS and name not in defined else []
             lines_of[source] = lines
-            if name in _SPECIAL:
+            if name in _SPECIAL or may_make_error(name, receiver, from_error_modules):
                 names[source] = name, receiver
             if lines is not None:
                 by_name.setdefault(name, []).append((receiver, lines))

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tree_sitter import Node
 
 from windtunnel.catalog.extract.python.calls import Call
+from windtunnel.catalog.extract.python.constructed import is_handed_on, raised_names
 from windtunnel.catalog.extract.python.guards import Head, cause_of, expression_head, heads_around
 from windtunnel.catalog.extract.python.outline import Outline
 from windtunnel.catalog.extract.python.thrown import arguments_of, thrown_by, unwrapped
@@ -56,9 +57,12 @@ class Sites:
             found.extend((node.start_byte, each) for each in self._raised(node))
         for node in outline.found.get("assert", ()):
             found.extend((node.start_byte, each) for each in self._asserted(node))
+        raised = raised_names(outline)
         for call in special:
             if (kind := self._kind(call)) is not None:
                 found.extend((call.node.start_byte, each) for each in self._called(call, kind))
+            elif call.name[:1].isupper() or call.name[:1] == "_":
+                found.extend((call.node.start_byte, each) for each in self._constructed(call, raised))
         found.sort(key=lambda entry: entry[0])
         return tuple(facts for _, facts in found)
 
@@ -133,6 +137,17 @@ class Sites:
             told = _printed_before(statement, scope) or told
         type_ = "SystemExit" if kind == "exit" else "parser.error"
         yield from self._sites(_Site(statement, node, scope, kind, type_), told, values)
+
+    def _constructed(self, call: Call, raised: set[tuple[int, str]]) -> Iterator[RaiseFacts]:
+        """An error that is made and handed on."""
+        outline, node = self._outline, call.node.parent
+        if node is None or call.name in _EXITS or not is_handed_on(outline, node, raised):
+            return
+        scope, arguments = Scope(outline, call.node), arguments_of(node)
+        values = bound(arguments, scope)
+        type_ = f"{call.receiver}.{call.name}" if call.receiver else call.name
+        site = _Site(_statement(node), node, scope, "construct", type_)
+        yield from self._sites(site, told_by(values, arguments, scope), values)
 
     # --- common ---
 
