@@ -6,11 +6,14 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.catalog.repositories import commit
 from tests.catalog.trees import TRANSFERS, write_tree
+from windtunnel.catalog.store import Store
 from windtunnel.cli.main import main
 
 
@@ -94,6 +97,61 @@ def test_windtunnel_s_own_errors_are_explained_without_being_asked_for(tmp_path:
     first = subprocess.run(command, capture_output=True, text=True, env=environ, check=False)
     assert first.returncode == 0, first.stderr
     assert "No connection to the server" in first.stdout
+
+
+def dated(tmp_path: Path, tree: Path) -> tuple[str, str]:
+    """A store of a tree that git has the history of, and the id of one of its records."""
+    commit(tree, {"notes.md": "before all else"}, "v1")
+    path = str(tmp_path / "dated.sqlite")
+    assert main(["catalog", "index", str(tree), "--store", path]) == 0
+    with Store.open(Path(path)) as opened:
+        return path, opened.search("transfer failed")[0].id
+
+
+def test_since_when_is_told_of_each_place_where_it_is_asked_for(
+    tmp_path: Path, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, key = dated(tmp_path, tree)
+    output(capsys)
+    assert main(["catalog", "show", key, "--store", path]) == 0
+    assert "since" not in output(capsys)
+    assert main(["catalog", "show", key, "--since", "--store", path]) == 0
+    shown = capsys.readouterr()
+    assert "    since v1\n" in shown.out and shown.err == ""
+    assert main(["catalog", "show", key, "--since", "--json", "--store", path]) == 0
+    assert [site["since"] for site in json.loads(output(capsys))["sites"]] == ["v1"]
+
+
+def test_a_source_that_went_on_dates_what_it_has_now(
+    tmp_path: Path, tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, key = dated(tmp_path, tree)
+    now = commit(tree, {"notes.md": "after all else"}, "v2")
+    output(capsys)
+    assert main(["catalog", "show", key, "--since", "--store", path]) == 0
+    shown = capsys.readouterr()
+    assert "since v1" in shown.out and f"is told of {now[:12]}" in shown.err
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        (lambda tree: tree.rename(tree.with_name("elsewhere")), "there is no such folder"),
+        (lambda tree: (tree / ".git").rename(tree / "git"), "git has no history of"),
+        (lambda tree: (tree / "engine/link.py").rename(tree / "engine/wires.py") and commit(tree, {}), "of 1 place"),
+    ],
+    ids=["source gone", "no repository", "file gone"],
+)
+def test_what_git_can_not_date_is_shown_with_a_note(
+    tmp_path: Path, tree: Path, change: Callable[[Path], object], note: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path, key = dated(tmp_path, tree)
+    change(tree)
+    output(capsys)
+    assert main(["catalog", "show", key, "--since", "--store", path]) == 0
+    shown = capsys.readouterr()
+    assert "where it is raised" in shown.out and "    since" not in shown.out
+    assert note in shown.err
 
 
 @pytest.mark.parametrize("command", ["explain", "catalog index", "catalog show"])

@@ -10,6 +10,8 @@ from __future__ import annotations
 import re
 import time
 
+import msgspec
+
 from windtunnel.catalog.record import Record, Site
 from windtunnel.catalog.source import Source
 from windtunnel.catalog.source.git import git
@@ -41,6 +43,12 @@ def since(source: Source, record: Record, site: Site, most_s: float = MOST_S) ->
         return None if commit is None else _named(repository, commit, deadline)
     except CatalogSourceError:  # it is too slow, or the file is not in the commit
         return None
+
+
+def with_since(source: Source, record: Record, num_sites: int) -> Record:
+    """The record, its first sites each with since when it has the message there."""
+    found = (msgspec.structs.replace(site, since=since(source, record, site)) for site in record.sites[:num_sites])
+    return msgspec.structs.replace(record, sites=(*found, *record.sites[num_sites:]))
 
 
 def _first_commit(repository: Repository, record: Record, site: Site, deadline: float) -> str | None:

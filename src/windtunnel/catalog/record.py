@@ -185,7 +185,7 @@ class Site(msgspec.Struct, frozen=True):
     propagations: tuple[Propagation, ...] = ()
     """Of a variant with `#[from]`."""
     since: str | None = None
-    """The commit, or the first tag, that has it; found on demand."""
+    """The first tag that has it; without a tag the commit and its day. Found on demand."""
 
 
 class Link(msgspec.Struct, frozen=True, omit_defaults=True):

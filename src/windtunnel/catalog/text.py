@@ -11,7 +11,8 @@ from windtunnel.catalog.template import Hole
 
 _LEAST_WIDTH = 60
 _MOST_WIDTH = 100
-_SITES = 6
+SITES = 6
+"""So many places of a record are shown where not all are asked for."""
 _PROBLEMS = 10
 
 
@@ -33,7 +34,7 @@ def record_text(record: Record, width: int = 80, *, every_site: bool = False) ->
     values = [part for part in record.template if isinstance(part, Hole) and part.values]
     if values:
         lines += ["", "values", *(f"  {hole.expression}: {', '.join(hole.values or ())}" for hole in values)]
-    shown = record.sites if every_site else record.sites[:_SITES]
+    shown = record.sites if every_site else record.sites[:SITES]
     lines += ["", "where it is raised", *(line for site in shown for line in _site_lines(site))]
     if len(shown) < len(record.sites):
         lines.append(f"  … and at {len(record.sites) - len(shown)} more places (--every-site shows them)")
@@ -74,6 +75,8 @@ def _site_lines(site: Site) -> Iterator[str]:
     yield f"  {site.path}:{site.start}{function}"
     if site.permalink:
         yield f"    {site.permalink}"
+    if site.since:
+        yield f"    since {site.since}"
     guards: dict[int, list[Guard]] = {}
     for guard in site.guards:
         guards.setdefault(guard.start, []).append(guard)
