@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import json
 import os
 import sys
 import textwrap
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import get_args
 
 from transaction_diagram import with_diagrams
+from windtunnel.catalog.export import record_schema
 from windtunnel.cli import (
     bench_serve,
     catalog_check,
@@ -380,11 +382,17 @@ def architecture_page() -> str:
     return with_diagrams((DOCS / "architecture.md").read_text("utf-8"))
 
 
+def record_schema_page() -> str:
+    """The JSON Schema of a record of the catalog."""
+    return json.dumps(record_schema(), indent=2, ensure_ascii=False) + "\n"
+
+
 DOCS = Path(__file__).parent
 PAGES: dict[str, Callable[[], str]] = {
     "architecture.md": architecture_page,
     "reference/commands.md": commands_page,
     "reference/embedded.md": embedded_page,
+    "reference/error-record.schema.json": record_schema_page,
     "reference/errors.md": errors_page,
     "reference/files.md": files_page,
     "reference/metrics.md": metrics_page,

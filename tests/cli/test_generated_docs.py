@@ -43,9 +43,11 @@ def test_stale_and_missing_pages_are_named_and_then_written(copy: Path) -> None:
     assert generate(copy).returncode == 0
     (copy / "reference" / "metrics.md").unlink()
     (copy / "reference" / "errors.md").write_text("old")
+    (copy / "reference" / "error-record.schema.json").write_text("{}")
     done = generate(copy, "--check")
     assert done.returncode == 1
     assert "metrics.md is stale" in done.stderr and "errors.md is stale" in done.stderr
+    assert "error-record.schema.json is stale" in done.stderr
     assert "commands.md" not in done.stderr
     assert generate(copy).returncode == 0
     assert generate(copy, "--check").returncode == 0

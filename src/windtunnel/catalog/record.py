@@ -1,5 +1,7 @@
 """The record: everything that the catalog says about one error, as it is stored, shown and published in JSON.
 
+Its JSON Schema is docs/reference/error-record.schema.json, made from these types.
+
 One record stands for (project, language, type, message template), however many places raise it. Lines count from 1;
 ranges name their first and last line.
 """

@@ -330,6 +330,7 @@ def test_every_answer_of_the_api_is_what_the_openapi_document_says(address: str,
         "/api/projects": ["/api/projects", "/api/projects?every_version=true", "/api/projects?x=1"],
         "/api/diff": ["/api/diff?a=link@1.0&b=link@2.0", "/api/diff?a=none&b=link", "/api/diff"],
         "/api/explain": ["/api/explain"],
+        "/error-record.schema.json": ["/error-record.schema.json"],
         "/openapi.json": ["/openapi.json"],
     }
     assert set(asked) == set(document["paths"])
@@ -345,6 +346,14 @@ def test_every_answer_of_the_api_is_what_the_openapi_document_says(address: str,
     broken = ask(address, f"/api/errors/{records[0].id}").json
     del broken["sites"][0]["path"]
     assert "path" in fault(broken, {"$ref": "/Record"}, schemas)
+
+
+def test_the_schema_of_a_record_is_served_as_it_is_published(address: str, records: list[Record]) -> None:
+    published = json.loads((Path(__file__).parents[3] / "docs/reference/error-record.schema.json").read_text("utf-8"))
+    served = ask(address, "/error-record.schema.json")
+    assert served.json == published
+    for record in records:
+        assert fault(ask(address, f"/api/errors/{record.id}").json, {"$ref": "/Record"}, published["$defs"]) == ""
 
 
 def test_a_record_that_is_gone_is_shown_as_the_last_version_has_it(tmp_path: Path) -> None:

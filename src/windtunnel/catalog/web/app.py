@@ -20,6 +20,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Scope
 
+from windtunnel.catalog.export import record_schema
 from windtunnel.catalog.store import Store
 from windtunnel.catalog.web import api, openapi, pages
 from windtunnel.catalog.web.asked import MOST_BODY_BYTES, Asked, Differences, Memory
@@ -76,6 +77,7 @@ _API: dict[str, tuple[tuple[str, ...], Answer]] = {
     "/api/explain": (_POST, api.explain),
     "/api/projects": (_GET, api.projects),
     "/api/diff": (_GET, api.difference),
+    "/error-record.schema.json": (_GET, lambda asked: api.answer(asked, record_schema())),
     "/openapi.json": (_GET, lambda asked: api.answer(asked, openapi.document())),
 }
 _COMPARISONS = (pages.difference, api.difference)
@@ -183,7 +185,7 @@ def _problem(request: Request, error: Refused) -> Response:
         headers["Retry-After"] = "10"
     if error.kind in ("too-large", "too-slow"):
         headers["Connection"] = "close"
-    if not request.url.path.startswith(("/api/", "/openapi.json")):
+    if not request.url.path.startswith(("/api/", "/openapi.json", "/error-record.schema.json")):
         response = pages.problem_page(error)
         response.headers.update(headers)
         return response

@@ -10,7 +10,7 @@ import msgspec
 import windtunnel
 from windtunnel.catalog.differ import Difference
 from windtunnel.catalog.match.answer import Explanation
-from windtunnel.catalog.record import Record
+from windtunnel.catalog.record import SCHEMA, Record
 from windtunnel.catalog.web.api import Hits, Projects
 from windtunnel.catalog.web.asked import MOST_BODY_BYTES, MOST_LIMIT, MOST_OFFSET, ExplainAsked
 from windtunnel.catalog.web.problems import KINDS, MEDIA_TYPE, Problem
@@ -78,12 +78,14 @@ def _paths() -> dict[str, Any]:
         },
     }
     description = _operation("openapi", "This description", dict, ())
+    schema = _operation("schema", f"The JSON Schema of a record ({SCHEMA})", dict, ())
     return {
         "/api/errors": {"get": search},
         "/api/errors/{id}": {"get": record},
         "/api/explain": {"post": explain},
         "/api/projects": {"get": projects},
         "/api/diff": {"get": difference},
+        "/error-record.schema.json": {"get": schema},
         "/openapi.json": {"get": description},
     }
 
