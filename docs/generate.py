@@ -46,7 +46,7 @@ from windtunnel.eplb.metrics import METRICS as EPLB
 from windtunnel.errors import WindtunnelError, classes
 from windtunnel.loadgen import journal
 from windtunnel.loadgen.config import OutputConfig
-from windtunnel.measure.causes import Cause
+from windtunnel.measure.causes import CatalogRecord, Cause
 from windtunnel.measure.metrics import METRICS
 from windtunnel.measure.notes import Note, PromptMismatch
 from windtunnel.measure.rates import RATES
@@ -257,7 +257,7 @@ _RESULT_KEYS = {
     "sample_counts": "by metric: the number of values that its mean and percentiles are of",
     "requests": "only with --save-detailed: an array for each of the columns below, in the order of the run",
 }
-_RESULT_PARTS = (Invalid, Cause, Note, Instrument, Spread, PromptMismatch)
+_RESULT_PARTS = (Invalid, Cause, CatalogRecord, Note, Instrument, Spread, PromptMismatch)
 
 
 def files_page() -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from windtunnel.cli.console import tell_note
+from windtunnel.cli.failure_records import with_records
 from windtunnel.errors import EXIT_FAILED, EXIT_SIGINT, EXIT_SIGTERM, FileError
 from windtunnel.loadgen.journal import Journal
 from windtunnel.measure.summary import Summary, exit_code, summarize
@@ -21,7 +22,7 @@ _EXIT_OF_END = {"SIGINT": EXIT_SIGINT, "SIGTERM": EXIT_SIGTERM, "worker lost": E
 def report(journal: Journal) -> int:
     """Save a run's result if that was asked for, show it, and return the exit code; raises FileError."""
     facts, end, output = journal.header.facts, journal.run_end, journal.header.output
-    summary = summarize(journal.records, facts, end)
+    summary = summary_of(journal)
     problem: FileError | None = None
     if output.saved:  # before it is shown: the console may be closed
         path = result_path(facts, output.result_dir, output.result_filename)
@@ -41,6 +42,11 @@ def report(journal: Journal) -> int:
     return _EXIT_OF_END.get(end.reason, exit_code(summary))
 
 
+def summary_of(journal: Journal) -> Summary:
+    """What a run's records say, and the catalog of its failures."""
+    return with_records(summarize(journal.records, journal.header.facts, journal.run_end))
+
+
 def show(summary: Summary, journal: Journal) -> None:
     """Show a run's result."""
     facts, end = journal.header.facts, journal.run_end
@@ -51,4 +57,4 @@ def show(summary: Summary, journal: Journal) -> None:
 def document_of(journal: Journal) -> dict[str, Any]:
     """The result document of a run, without the arrays of single requests."""
     facts, end = journal.header.facts, journal.run_end
-    return result_document(summarize(journal.records, facts, end), facts, end, journal.records, detailed=False)
+    return result_document(summary_of(journal), facts, end, journal.records, detailed=False)

@@ -66,10 +66,9 @@ def run_list(arguments: Sequence[str]) -> int:
 def run_show(arguments: Sequence[str]) -> int:
     """Print the result of a run; what the run's own exit code was is not repeated."""
     values = show_parser().parse(arguments).values
-    from windtunnel.cli.reporting import document_of, show
+    from windtunnel.cli.reporting import document_of, show, summary_of
     from windtunnel.loadgen.run import recover
     from windtunnel.loadgen.runs import find_run
-    from windtunnel.measure.summary import summarize
 
     run = find_run(_folder(values.runs_dir), values.run)
     journal = recover(run)
@@ -77,7 +76,7 @@ def run_show(arguments: Sequence[str]) -> int:
         _print_json(document_of(journal))
     else:
         print(f"{run.run_id}  {run.state}  {run.journal}")
-        show(summarize(journal.records, journal.header.facts, journal.run_end), journal)
+        show(summary_of(journal), journal)
     return EXIT_OK
 
 

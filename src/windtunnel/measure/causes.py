@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct
 
@@ -37,6 +37,22 @@ class Occurrence(NamedTuple):
     state: str
 
 
+class CatalogRecord(Struct, kw_only=True, frozen=True):
+    """What the catalog of errors has of a failure: the record of ours, or of what the server said."""
+
+    of: Literal["client", "server"]
+    id: str
+    """`windtunnel catalog show ID` shows all of it."""
+    project: str
+    version: str
+    type: str
+    meaning: str
+    solution: str
+    """The first thing to try; empty: the code does not say."""
+    confidence: float
+    """0 to 1: how sure it is that the record is of this failure."""
+
+
 class Cause(Struct, kw_only=True, frozen=True):
     """What went wrong in one way, how often, and one request as its example."""
 
@@ -56,6 +72,8 @@ class Cause(Struct, kw_only=True, frozen=True):
     transcript: str | None
     """The last bytes of the example's answer."""
     way_out: str
+    records: list[CatalogRecord] = []
+    """What the catalog has of it; none where the catalog is not there, or for causes beyond the first ten."""
 
 
 def failure_causes(records: Sequence[Record], endings: Sequence[str]) -> list[Cause]:

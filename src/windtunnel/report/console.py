@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from windtunnel.errors import EXIT_FAILED, EXIT_INVALID
-from windtunnel.measure.causes import Cause
+from windtunnel.measure.causes import CatalogRecord, Cause
 from windtunnel.measure.metrics import METRICS, Aggregate, Metric
 from windtunnel.measure.notes import counted
 from windtunnel.measure.rates import RATES
@@ -49,6 +49,7 @@ def result_lines(summary: Summary, facts: RunFacts, end: RunEnd) -> list[Line]:
         *_block(summary, facts, end),
         *_verdict(summary, end),
         *_causes("Failures", summary.failures, summary.failed, "bad"),
+        *_more(summary.failures),
         *_causes("Warnings", summary.warnings, None, "warn"),
         *_notes(summary),
     ]
@@ -176,6 +177,12 @@ def _causes(title: str, causes: Sequence[Cause], num_requests: int | None, style
         yield Line(f"  … and {counted(len(rest), 'cause')} more, {counted(sum(c.count for c in rest), 'request')}")
 
 
+def _more(causes: Sequence[Cause]) -> Iterator[Line]:
+    if causes:
+        what = "ID` says more of a record" if any(cause.records for cause in causes) else "CODE` says more of a code"
+        yield Line(f"  `windtunnel explain {what}.", "quote")
+
+
 def _cause(cause: Cause) -> Iterator[Line]:
     share = f"{cause.count} × " if cause.state == "warning" else f"{cause.count} × {cause.state} ({cause.ratio:.1%}): "
     message = shortened(cause.example, _MAX_MESSAGE_CHARS)
@@ -184,6 +191,18 @@ def _cause(cause: Cause) -> Iterator[Line]:
     yield Line(f"{indent}e.g. request {printable(cause.example_request_id)}, {cause.code}", "quote", rest=indent)
     yield from _quoted(cause.transcript, f"{indent}│ ")
     yield _fix(cause.way_out, 6)
+    for record in cause.records:
+        yield Line(f"{indent}{_told(record)}", "quote", rest=indent)
+
+
+def _told(record: CatalogRecord) -> str:
+    """What the catalog has: of our own error what it is; of the server's also what to do, which we do not know."""
+    meaning = printable(shortened(record.meaning, _MAX_MESSAGE_CHARS))
+    if record.of == "client":
+        return f"Record {record.id}: {meaning}"
+    where = f"{printable(record.type)} of {printable(record.project)} {printable(record.version)}"
+    solution = f" {printable(shortened(record.solution, _MAX_MESSAGE_CHARS))}" if record.solution else ""
+    return f"The server's error may be {record.id} ({record.confidence:.0%}), {where}: {meaning}{solution}"
 
 
 def _quoted(transcript: str | None, before: str) -> Iterator[Line]:
