@@ -61,6 +61,11 @@ def test_suppress_ignores() -> None:
     )  # fmt: skip
 
 
+def test_another_object_s_suppress_handles_nothing() -> None:
+    assert facts_of("with self.balancer.suppress():\n a()\n").handlers == ()
+    assert len(facts_of("with suppress(KeyError):\n a()\n").handlers) == 1
+
+
 def test_our_own_errors_have_the_templates_that_their_base_class_fills() -> None:
     facts = facts_of(inspect.getsource(windtunnel.errors), "windtunnel/errors.py")
     classes = {each.name: each for each in facts.classes}

@@ -132,3 +132,22 @@ def test_a_pack_holds_the_error_s_slice_of_the_code_and_no_more() -> None:
     assert {each.role for each in pack.slices} >= {"function", "class", "handler", "caller", "test"}
     assert "LIMIT" not in pack.source and "__init__" not in pack.source
     assert pack.line("engine/link.py", 18) == FILES["engine/link.py"].split("\n")[17]
+
+
+def test_a_trigger_tells_the_condition_that_decides() -> None:
+    assert rule_for("trigger", claim("It comes from `check`, as far as `handle` goes.", 14, 15, 17)) == "polarity"
+
+
+def test_an_explanation_whose_triggers_are_turned_round_is_refused_as_a_whole() -> None:
+    meaning = ("meaning", claim("`TransferFailed` says that a transfer ended in a `state` that is no success.", 18))
+    right = ("trigger", claim('It is raised when `state` is neither "DONE" nor "PROC".', 15, 17, 18))
+    wrong = ("trigger", claim('It is raised when `state` is "PROC".', 17, 18))
+    silent = ("trigger", claim("It is raised by way of `check`.", 14, 17))
+
+    def checked(claims: list[tuple[str, Claim]]):  # type: ignore[no-untyped-def]
+        return check(claims, pack_of(FAILED))
+
+    assert checked([meaning, right]).counts == {"kept": 2}
+    assert checked([meaning, wrong]).counts == {"kept": 0, "polarity": 1, "trigger": 1}
+    assert checked([meaning, silent]).counts == {"kept": 1, "polarity": 1}
+    assert checked([meaning, wrong, right]).counts == {"kept": 2, "polarity": 1}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ _MOST_SITES = 3
 _MOST_FUNCTION_LINES = 160
 _MOST_OTHERS = 8
 _AROUND_CALL = 2
+_MOST_DECIDING = 2
 
 
 class Slice(NamedTuple):
@@ -56,6 +58,24 @@ class Pack(NamedTuple):
             return None
         lines = [self.line(citation.path, number) for number in range(citation.start, citation.end + 1)]
         return None if any(line is None for line in lines) else [line or "" for line in lines]
+
+    @property
+    def deciding(self) -> list[Guard]:
+        """The conditions that decide, of each site: those around the statement that are nearest to it.
+
+        A condition that a statement stands in tells more than one that was passed before it.
+        """
+        found: list[Guard] = []
+        for path in dict.fromkeys(path for path, _ in self.guards):
+            here = [guard for other, guard in self.guards if other == path and guard.kind not in ("for", "cfg")]
+            around = [guard for guard in here if guard.kind != "early exit"]
+            found += (around or here)[-_MOST_DECIDING:]
+        return found
+
+    def assigned(self, name: str) -> str:
+        """The expression of the only assignment to a variable; empty: there is none, or several."""
+        found = re.findall(rf"^\s*{re.escape(name)}\s*(?::[^=]+)?=\s*([^=\s].*)$", self.source, re.MULTILINE)
+        return found[0].strip() if len(found) == 1 else ""
 
     @property
     def source(self) -> str:

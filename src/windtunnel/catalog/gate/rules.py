@@ -8,7 +8,8 @@
 | symbols | a claim with an identifier, flag, variable, number or quoted text that its cited lines do not have |
 | sample | code that can't be parsed, or calls what is neither in the pack nor built in |
 | substance | a claim that names nothing of the code: it would fit any error |
-| polarity | a trigger that cites no condition, or turns one round |
+| polarity | a trigger that cites no condition that decides, says nothing of it, or turns one round |
+| trigger | all of an explanation whose triggers are wrong: who is wrong about the conditions speaks of another error |
 | slice | an explanation most of whose symbols lie outside of the pack |
 """
 
@@ -17,14 +18,25 @@ from __future__ import annotations
 import ast
 import builtins
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from windtunnel.catalog.conditions import Atom, Condition, read
+from windtunnel.catalog.conditions import read
 from windtunnel.catalog.gate.pack import Pack
+from windtunnel.catalog.gate.polarity import judge
 from windtunnel.catalog.record import Claim, Guard
 
 LEAST_SLICE_RATIO = 0.6
+SILENT = "it says nothing of the conditions that decide"
 _LEAST_FRAGMENT = 12
+_LEAST_SHARED = 2
+_STEM = 4
+_COMMON = frozenset(
+    """
+    with that this from have been only they them than when what whic ther then more most some such each othe into also
+    your none name self retu rais true fals erro valu type
+    """.split()  # noqa: SIM905
+)
+"""Beginnings of words that stand anywhere."""
 
 _CODE = re.compile(r"`([^`]+)`")
 _IDENTIFIER = re.compile(
@@ -34,31 +46,6 @@ _IDENTIFIER = re.compile(
 _FLAG = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 _NUMBER = re.compile(r"(?<![\w.])\d{2,}(?:\.\d+)?(?![\w.])")
 _QUOTED = re.compile(r"[\"“]([^\"“”]{2,80})[\"”]")
-_NEGATIONS = re.compile(
-    r"\b(?:not|no|never|neither|nor|none|without|unless|isn't|aren't|wasn't|doesn't|don't|didn't|can't|cannot|missing|"
-    r"absent|empty|unset|false|lacks?|fails? to|other than|anything but|un\w+able)\b",
-    re.IGNORECASE,
-)
-_MORE = re.compile(
-    r"\b(?:greater|more|above|exceeds?|exceeded|larger|over|beyond|at least|longer|higher)\b|>", re.IGNORECASE
-)
-_LESS = re.compile(r"\b(?:less|fewer|below|under|smaller|at most|shorter|lower|up to)\b|<", re.IGNORECASE)
-_NOTHINGS = ("None", "null", "nil", "nullptr")
-_NOTHING = re.compile(r"\b(?:None|null|nil|nullptr)\b")
-_SOMETHING = re.compile(r"\b(?:is|are|was) not (?:`?None|null|nil)|\bis set\b|\bis given\b")
-_UP = frozenset(("is greater than", "is at least"))
-_DOWN = frozenset(("is less than", "is at most"))
-_NEGATIVE = (
-    "is not",
-    "is no ",
-    "is none",
-    "is neither",
-    "is empty or not set",
-    "is false",
-    "has no",
-    "does not",
-    "is not in",
-)
 
 
 def symbols_of(text: str) -> list[str]:
@@ -150,62 +137,34 @@ def substance(claim: Claim, pack: Pack) -> str | None:
     where = "\n".join((pack.source, *pack.names))
     if any(_occurs(symbol, where) for symbol in symbols_of(claim.text)):
         return None
-    words = set(re.findall(r"[a-z]{5,}", claim.text.lower()))
     cited = "\n".join(line for each in claim.citations for line in pack.cited(each) or ())
-    told = set(re.findall(r"[a-z]{5,}", f"{pack.text}\n{cited}".lower()))
-    return None if len(words & told) >= 2 else "it names nothing of this error's code"
+    shared = _stems(claim.text) & _stems(f"{pack.text}\n{cited}")
+    return None if len(shared) >= _LEAST_SHARED else "it names nothing of this error's code"
+
+
+def _stems(text: str) -> set[str]:
+    """The beginnings of a text's words, those within names too."""
+    words = re.findall(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])", text)
+    return {word.lower()[:_STEM] for word in words if len(word) >= _STEM} - _COMMON
 
 
 def polarity(claim: Claim, pack: Pack) -> str | None:
-    """A trigger cites a condition and keeps it as it is."""
+    """A trigger cites a condition that decides, says something of it, and turns none of those that it cites round."""
     cited = [guard for path, guard in pack.guards if _cites(claim, path, guard)]
     if pack.guards and not cited:
         return "it cites no condition"
-    for guard in cited:
-        for atom in _atoms(read(guard.condition, guard.holds)):
-            if (problem := _turned_round(claim.text, atom)) is not None:
-                return problem
+    verdicts = [(guard, judge(claim.text, guard, pack.assigned)) for guard in cited]
+    for guard, verdict in verdicts:
+        if verdict == "disagrees":
+            return f"{read(guard.condition, guard.holds).words} is turned round"
+    deciding = pack.deciding
+    if deciding and not any(verdict == "agrees" and guard in deciding for guard, verdict in verdicts):
+        return SILENT
     return None
 
 
 def _cites(claim: Claim, path: str, guard: Guard) -> bool:
     return any(c.path == path and c.start <= guard.end and guard.start <= c.end for c in claim.citations)
-
-
-def _atoms(condition: Condition) -> Sequence[Atom]:
-    if isinstance(condition, Atom):
-        return [condition]
-    return [atom for part in condition.parts for atom in _atoms(part)]
-
-
-def _turned_round(text: str, atom: Atom) -> str | None:
-    """Whether the clause about a condition says the opposite; where no clause is about it, it does not."""
-    clause = _clause_about(text, atom)
-    if clause is None:
-        return None
-    if atom.verb in _UP | _DOWN:
-        up, down = bool(_MORE.search(clause)), bool(_LESS.search(clause))
-        if up != down and up != (atom.verb in _UP):
-            return f"`{atom.words}` is turned round"
-        return None
-    expected = atom.verb.startswith(_NEGATIVE)
-    if atom.object in _NOTHINGS and atom.verb in ("is", "is not"):
-        says_nothing = bool(_NEGATIONS.search(clause) or _NOTHING.search(clause)) and not _SOMETHING.search(clause)
-        return None if says_nothing == (atom.verb == "is") else f"`{atom.words}` is turned round"
-    said_negative = len(_NEGATIONS.findall(clause)) % 2 == 1
-    if "neither" in clause.lower() or " nor " in clause.lower():
-        said_negative = True
-    return None if said_negative == expected else f"`{atom.words}` is turned round"
-
-
-def _clause_about(text: str, atom: Atom) -> str | None:
-    name = re.split(r"\.|::|->", re.sub(r"\(.*", "", atom.subject).strip("!*& "))[-1]
-    if len(name) < 2:
-        return None
-    for clause in re.split(r"[,;:]|\band\b|\bbut\b|\bwhile\b|\bafter\b|\bor\b(?! equal)", text):
-        if re.search(rf"\b{re.escape(name)}\b", clause):
-            return clause
-    return None
 
 
 def slice_ratio(claims: Iterable[Claim], pack: Pack) -> float:

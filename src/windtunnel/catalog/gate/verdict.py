@@ -47,6 +47,11 @@ def check(claims: Sequence[tuple[Field, Claim]], pack: Pack, others: Collection[
             kept.append((field, claim))
         else:
             refused.append(Refused(field, claim, *found))
+    wrong = any(each.field == "trigger" and each.why != rules.SILENT for each in refused)
+    if wrong and kept and not any(field == "trigger" for field, _ in kept) and pack.guards:
+        # who is wrong about the conditions speaks of another error, whatever else sounds right
+        refused += [Refused(field, claim, "trigger", "no trigger of its explanation holds") for field, claim in kept]
+        kept = []
     ratio = rules.slice_ratio([claim for _, claim in claims], pack)
     if kept and ratio < rules.LEAST_SLICE_RATIO:
         why = f"{ratio:.0%} of its symbols lie in this error's slice"

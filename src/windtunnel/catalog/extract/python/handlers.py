@@ -28,7 +28,12 @@ def handlers_of(outline: Outline, special: list[Call]) -> tuple[HandlerFacts, ..
     """Every except clause, and every `contextlib.suppress`."""
     clauses = _Clauses(outline, special)
     found = [facts for frame in outline.frames if frame.kind == "try" for facts in clauses.of_try(frame)]
-    found.extend(facts for call in special if call.name == "suppress" for facts in _suppressed(outline, call))
+    found.extend(
+        facts
+        for call in special
+        if call.name == "suppress" and call.receiver in ("", "contextlib")
+        for facts in _suppressed(outline, call)
+    )
     return tuple(found)
 
 
