@@ -34,7 +34,7 @@ docs: $(SYNCED)
 # The lock holds versions and hashes, and no registry's address. `make lock` makes it anew from pyproject.toml.
 lock: $(UV)
 	rm -f uv.lock
-	$(UV) export --quiet --python $(PYTHON) --extra catalog --extra eplb --extra hub --extra nixl --extra plots --all-groups --no-emit-project --no-header --format requirements.txt --output-file requirements.lock
+	$(UV) export --quiet --python $(PYTHON) --extra catalog --extra drill --extra eplb --extra hub --extra nixl --extra plots --all-groups --no-emit-project --no-header --format requirements.txt --output-file requirements.lock
 	rm -f uv.lock
 
 # uv lives in a folder of its own, so that syncing the environment can't remove it.

@@ -869,6 +869,29 @@ class EngineBroken(WindtunnelError):
     reason: str
 
 
+# --- drill ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(eq=False)
+class ScenarioError(WindtunnelError):
+    """A drill's scenario makes no sense: a key, a value, an action or an expectation. Found before anything is done."""
+
+    code = "WT-DRILL-SCENARIO"
+    family = "drill"
+    exit_code = EXIT_USAGE
+    happened = "{path}{at}: {problem}"
+    way_out = "{remedy}"
+
+    path: str
+    """The file, or the name of a shipped scenario."""
+    problem: str
+    remedy: str
+    line: int | None = None
+
+    def _values(self) -> dict[str, Any]:
+        return super()._values() | {"at": "" if self.line is None else f", line {self.line}"}
+
+
 def classes() -> list[type[WindtunnelError]]:
     """Every class that has a code, in the order of this file."""
     return [c for c in globals().values() if isinstance(c, type) and issubclass(c, WindtunnelError) and c.code]
