@@ -127,6 +127,9 @@ class Drill(Figures, kw_only=True):
     """The signal that ended it early."""
     expectations: list[Expectation]
     actions: list[ActionReport]
+    """In the order in which they took effect; those that were not done come last."""
+    ranks: list[int]
+    """Of the engine; none where the target has no admin API."""
     events: list[Event]
     series: Series
     runs: list[str]
