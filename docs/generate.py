@@ -29,6 +29,7 @@ from windtunnel.cli import (
     catalog_show,
     catalog_verify,
     catalog_watch,
+    drill,
     engine,
     eplb_plan,
     eplb_replay,
@@ -40,6 +41,9 @@ from windtunnel.cli.main import _EXIT_CODES, COMMANDS
 from windtunnel.cli.parser import CommandParser
 from windtunnel.cli.values import SWITCH
 from windtunnel.clock import ClockPair
+from windtunnel.drill import scenario
+from windtunnel.drill.reading import open_scenario, shipped_names
+from windtunnel.drill.schema import scenario_schema
 from windtunnel.engine.moe.front.metrics import METRICS as ENGINE
 from windtunnel.engine.paced.config import FAULTS, KEYS
 from windtunnel.eplb.metrics import METRICS as EPLB
@@ -53,6 +57,7 @@ from windtunnel.measure.rates import RATES
 from windtunnel.measure.record import COMPLETED_ENDINGS, FAILED_ENDINGS, Fault, Record, TokenSource
 from windtunnel.measure.run import RampUp, RunEnd, RunFacts
 from windtunnel.measure.validity import Instrument, Invalid, Spread
+from windtunnel.report import drill as drill_report
 from windtunnel.report import result
 
 _MADE = "<!-- Made by docs/generate.py from the code. Change it there. -->"
@@ -131,6 +136,7 @@ def commands_page() -> str:
             catalog_verify,
             catalog_watch,
             catalog_serve,
+            drill,
         )
     ]
     for parser in (*plain, runs.list_parser(), runs.show_parser(), runs.recover_parser(), runs.rm_parser()):
@@ -329,6 +335,64 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(_code(name) for name in names)
 
 
+def scenarios_page() -> str:
+    """What a drill's scenario can say, and what its result says."""
+    rows = [[_code(name), open_scenario(name).scenario.title] for name in shipped_names()]
+    figures = [[_code(key), doc] for key, doc in drill_report.FIGURES.items()]
+    return _page(
+        [
+            "# Scenarios of drills",
+            _MADE,
+            "A scenario is a YAML file for `windtunnel drill`; an unknown key is an error. Editors can check it by "
+            "[its JSON schema](scenario.schema.json). How to write one: [run a drill](../how-to/run-a-drill.md).",
+            "## Shipped scenarios",
+            _table(["name", ""], rows),
+            "## The file",
+            "A key that ends in `_s` takes seconds, or text with a unit (`250ms`). `Seconds` are from 0, `Positive` is "
+            "above 0, a `Share` is above 0 and at most 1; a `Rank` is counted from 0.",
+            *_described(_SCENARIO_PARTS),
+            "## What can be expected",
+            _table(["figure", ""], figures),
+            "A bound is a number, or `<`, `<=`, `==`, `!=`, `>=`, `>` and a number: `< 5`. YAML wants quotes around "
+            "what begins with `>`. A figure that is absent keeps to nothing.",
+            "## The result",
+            "What `--json` prints.",
+            *_described(_DRILL_PARTS),
+        ]
+    )
+
+
+_SCENARIO_PARTS = (
+    scenario.Scenario,
+    scenario.Target,
+    scenario.Action,
+    scenario.SlowRank,
+    scenario.FailAt,
+    scenario.Http,
+    scenario.Exec,
+    scenario.Signal,
+    scenario.Delay,
+    scenario.Bandwidth,
+    scenario.Drop,
+    scenario.Reset,
+    scenario.Cut,
+)
+_DRILL_PARTS = (
+    drill_report.Drill,
+    drill_report.Figures,
+    drill_report.Expectation,
+    drill_report.ActionReport,
+    drill_report.Phase,
+    drill_report.Event,
+    drill_report.Series,
+)
+
+
+def schema_file() -> str:
+    """The JSON schema of scenarios."""
+    return json.dumps(scenario_schema(), indent=2) + "\n"
+
+
 def _described(types: Iterable[type]) -> Iterable[str]:
     """Each type's summary and its fields."""
     for cls in types:
@@ -396,6 +460,8 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/errors.md": errors_page,
     "reference/files.md": files_page,
     "reference/metrics.md": metrics_page,
+    "reference/scenario.schema.json": schema_file,
+    "reference/scenarios.md": scenarios_page,
 }
 
 

@@ -892,6 +892,19 @@ class ScenarioError(WindtunnelError):
         return super()._values() | {"at": "" if self.line is None else f", line {self.line}"}
 
 
+@dataclass(eq=False)
+class ActionFailed(WindtunnelError):
+    """An action of a drill could not be done. The drill goes on without it, and does not pass."""
+
+    code = "WT-DRILL-ACTION"
+    family = "drill"
+    happened = "{action}: {reason}"
+    way_out = "See the log of what refused it; `windtunnel drill --check` finds what is wrong with the scenario itself."
+
+    action: str
+    reason: str
+
+
 def classes() -> list[type[WindtunnelError]]:
     """Every class that has a code, in the order of this file."""
     return [c for c in globals().values() if isinstance(c, type) and issubclass(c, WindtunnelError) and c.code]

@@ -34,8 +34,8 @@ def test_a_scenario_is_read_with_its_actions_in_order() -> None:
 
 def test_the_engines_keys_become_its_text_with_the_admin_api() -> None:
     text = HEAD.replace('"paced:ttft=20ms"', "{ranks: 4, restart: true}")
-    assert read_scenario(text, "d").scenario.target.embedded_text == "engine:ranks=4,restart=1,admin=1"
-    texts = {"engine": "engine:admin=1", "engine:ranks=2": "engine:ranks=2,admin=1", "paced": "paced"}
+    assert read_scenario(text, "d").scenario.target.embedded_text == "engine:ranks=4,restart,admin"
+    texts = {"engine": "engine:admin", "engine:ranks=2, restart": "engine:ranks=2,restart,admin", "paced": "paced"}
     for written, made in texts.items():
         assert read_scenario(HEAD.replace("paced:ttft=20ms", written), "d").scenario.target.embedded_text == made
 

@@ -51,6 +51,7 @@ COMMANDS: dict[str, Command] = {
     "catalog show": Command("show a record", "windtunnel.cli.catalog_show"),
     "catalog verify": Command("check explanations against the code", "windtunnel.cli.catalog_verify"),
     "catalog watch": Command("follow a log and name its errors", "windtunnel.cli.catalog_watch"),
+    "drill": Command("do things to a target under load, and see what users saw", "windtunnel.cli.drill"),
     "engine": Command("serve a small mixture-of-experts model", "windtunnel.cli.engine"),
     "eplb plan": Command("plan where experts should live, for a recorded load", "windtunnel.cli.eplb_plan"),
     "eplb replay": Command("put a recorded load through policies, side by side", "windtunnel.cli.eplb_replay"),

@@ -15,7 +15,7 @@ from msgspec import inspect
 from yaml import MappingNode, Node, ScalarNode, SequenceNode
 
 from windtunnel.drill.bounds import parse_bound, parse_condition
-from windtunnel.drill.scenario import ADMIN_KINDS, ENGINE, KINDS, RELAY_KINDS, Action, Scenario, Signal
+from windtunnel.drill.scenario import ADMIN_KINDS, KINDS, RELAY_KINDS, Action, Scenario, Signal
 from windtunnel.eplb.transaction.table import RANK
 from windtunnel.errors import FileError, ScenarioError, did_you_mean
 from windtunnel.report.drill import FIGURES
@@ -204,7 +204,7 @@ def _check_action(found: ScenarioFile, number: int, action: Action) -> None:
         named = " and ".join(action.kinds) or "nothing"
         raise found.error(at, f"an action does one thing, this one {named}", f"There are: {', '.join(KINDS)}.")
     embedded = found.scenario.target.embedded_text
-    if set(action.kinds) & {*ADMIN_KINDS} and embedded is not None and embedded.partition(":")[0] != ENGINE:
+    if set(action.kinds) & {*ADMIN_KINDS} and embedded is not None and not found.scenario.target.engine_flags:
         remedy = f"Drill the engine (`embedded: {{ranks: 4}}`), or one of: {', '.join((*RELAY_KINDS, *_ANYWHERE))}."
         raise found.error((*at, action.kind), f"{embedded} has no ranks to {action.kind}", remedy)
     if action.when is not None:

@@ -9,7 +9,7 @@ tells a stalled or slowed server from load that happens to be thin or heavy.
 A window is *at its level* when its speed over the usual one is at least `level_ratio` of the median before, or not much
 lower than the slowest window before (0.9 of it); and when no greater share of its requests failed than of any window
 before. A window in which requests were in flight for less than a tenth of the usual time is not judged by its speed.
-"Before" begins when the action before it had recovered.
+"Before" begins when service had recovered from the action before, and leaves out the load's first window.
 
 Service is *back* at the end of the last bad stretch: of windows that are not at their level, or of a time without any
 token that alone would make a window bad (what was due may come at once afterwards) and is longer than any before. A
@@ -210,6 +210,7 @@ class Recovered(NamedTuple):
     """From when on the windows were taken that its level is from."""
     back_s: float | None
     level: Level | None
+    """None: there was no time before to compare with."""
 
 
 def recoveries(traffic: Traffic, effects_s: Sequence[float], level_ratio: float) -> tuple[float, list[Recovered]]:
@@ -218,11 +219,17 @@ def recoveries(traffic: Traffic, effects_s: Sequence[float], level_ratio: float)
     windows = Windows.of(traffic, width_s)
     found: list[Recovered] = []
     level: Level | None = None
-    level_from_s = float(windows.begin[0]) + width_s if len(windows.begin) else 0.0  # the first windows are a ramp
+    first_s = float(windows.begin[0]) if len(windows.begin) else 0.0
+    level_from_s = first_s + width_s  # the first windows are a ramp
     for number, effect_s in enumerate(effects_s):
         next_s = effects_s[number + 1] if number + 1 < len(effects_s) else None
         level = level_of(windows, level_from_s, effect_s, level_ratio) or level
-        back_s = None if level is None else back_at_s(traffic, windows, level, level_from_s, effect_s, next_s)
+        if level is None:  # better a ramp than nothing
+            level, level_from_s = level_of(windows, first_s, effect_s, level_ratio), first_s
+        if level is None:
+            found.append(Recovered(level_from_s, None, None))
+            continue
+        back_s = back_at_s(traffic, windows, level, level_from_s, effect_s, next_s)
         found.append(Recovered(level_from_s, back_s, level))
         level_from_s = max(level_from_s, traffic.end_s if back_s is None else back_s)
     return width_s, found

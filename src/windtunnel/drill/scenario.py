@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta, Struct
+
+from windtunnel.engine.process import ENGINE
 
 Seconds = Annotated[float, Meta(ge=0)]
 """Of a key that ends in `_s`; a file may also say `250ms`."""
@@ -13,8 +16,6 @@ Positive = Annotated[float, Meta(gt=0)]
 Rank = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(gt=0, le=1)]
 Scalar = str | int | float | bool
-ENGINE = "engine"
-"""How the reference engine is called where an embedded target is written as text."""
 
 
 class Shape(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -31,16 +32,23 @@ class Target(Shape, frozen=True, kw_only=True):
     """Where a server listens, without the endpoint: `http://HOST:8000`."""
 
     @property
-    def embedded_text(self) -> str | None:
-        """The embedded target as `bench serve --embedded` takes it, the engine's with its admin API."""
+    def engine_flags(self) -> dict[str, Scalar] | None:
+        """The flags of `windtunnel engine` by name, its admin API among them; None where it is another target."""
         if isinstance(self.embedded, dict):
-            pairs = (
-                f"{key}={int(value) if isinstance(value, bool) else value}" for key, value in self.embedded.items()
-            )
-            return f"{ENGINE}:{','.join((*pairs, 'admin=1'))}"
-        if self.embedded is not None and self.embedded.partition(":")[0] == ENGINE:
-            return f"{self.embedded}{',' if ':' in self.embedded else ':'}admin=1"
-        return self.embedded
+            return {**self.embedded, "admin": True}
+        name, _, pairs = (self.embedded or "").partition(":")
+        if name.strip() != ENGINE:
+            return None
+        split = [pair.strip().partition("=") for pair in pairs.split(",") if pair.strip()]
+        return {**{key: value if equals else True for key, equals, value in split}, "admin": True}
+
+    @property
+    def embedded_text(self) -> str | None:
+        """The embedded target as `bench serve --embedded` takes it."""
+        flags = self.engine_flags
+        if flags is None:
+            return self.embedded if isinstance(self.embedded, str) else None
+        return f"{ENGINE}:{','.join(_pairs(flags))}"
 
 
 class Rebalance(Shape, frozen=True, kw_only=True):
@@ -205,12 +213,19 @@ class Scenario(Shape, frozen=True, kw_only=True):
     actions: list[Action] = []
     expect: dict[str, int | float | str] = {}
     """Keys of the result, and what they have to be: `failed: 0`, `recover_s: < 5`."""
-    level_ratio: Share = 0.8
+    level_ratio: Share = 0.7
     """Share of the speed before an action from which on service counts as back at its level. A smaller one allows for
     what ranks that are gone can't do any more."""
     reference: bool | None = None
     """Send the same requests undisturbed first, to compare outputs. Without it: where the load is greedy (its
     temperature is 0)."""
+
+
+def _pairs(flags: dict[str, Scalar]) -> Iterator[str]:
+    """As an embedded target is written; a switch is there or not."""
+    for key, value in flags.items():
+        if value is not False:
+            yield key if value is True else f"{key}={value}"
 
 
 def _short(value: Any) -> str:
