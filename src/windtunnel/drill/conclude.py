@@ -103,7 +103,8 @@ def _actions(
     found: ScenarioFile, outcome: Outcome, traffic: Traffic, begun_ns: int, *, compared: bool
 ) -> tuple[float, list[ActionReport]]:
     """In the order in which they took effect; those that did not come last."""
-    done = sorted((a for a in outcome.actions if a.at_ns is not None), key=lambda a: a.at_ns or 0)
+    exact = [_at_latest_when_lost(action, outcome.events) for action in outcome.actions]
+    done = sorted((a for a in exact if a.at_ns is not None), key=lambda a: a.at_ns or 0)
     effects_s = [((a.at_ns or 0) - begun_ns) / NS_PER_S for a in done]
     width_s, recovered = recoveries(traffic, effects_s, found.scenario.level_ratio)
     reports = [_not_done(action) for action in outcome.actions if action.at_ns is None]
@@ -158,16 +159,30 @@ def _can_be_detected(report: ActionReport) -> bool:
     return report.kind in ("kill_rank", "hang_rank", "fail_at")
 
 
+def _at_latest_when_lost(outcome: ActionOutcome, events: Sequence[Told]) -> ActionOutcome:
+    """A rank that was to fail may have been missed by the target before we saw it down."""
+    if outcome.since_ns is None or outcome.at_ns is None:
+        return outcome
+    lost_ns = _lost_ns(outcome.action, outcome.since_ns, events)
+    return outcome if lost_ns is None else outcome._replace(at_ns=min(outcome.at_ns, lost_ns))
+
+
 def _detect_s(outcome: ActionOutcome, events: Sequence[Told]) -> float | None:
-    """Until the target told that the rank is lost."""
-    action = outcome.action
+    if outcome.at_ns is None:
+        return None
+    lost_ns = _lost_ns(outcome.action, outcome.at_ns, events)
+    return None if lost_ns is None else (lost_ns - outcome.at_ns) / NS_PER_S
+
+
+def _lost_ns(action: Action, since_ns: int, events: Sequence[Told]) -> int | None:
+    """When the target told that the action's rank is lost."""
     rank = action.kill_rank if action.kill_rank is not None else action.hang_rank
     if action.fail_at is not None:
         rank = action.fail_at.rank
-    if rank is None or outcome.at_ns is None:
+    if rank is None:
         return None
-    told = [e.at_ns for e in events if e.what == _NOTICED and e.facts.get("rank") == rank and e.at_ns >= outcome.at_ns]
-    return (min(told) - outcome.at_ns) / NS_PER_S if told else None
+    told = (e.at_ns for e in events if e.what == _NOTICED and e.facts.get("rank") == rank and e.at_ns >= since_ns)
+    return min(told, default=None)
 
 
 def _worst(values: Sequence[float | None]) -> float | None:

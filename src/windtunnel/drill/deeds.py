@@ -35,6 +35,8 @@ class Deed(NamedTuple):
     """When it took effect."""
     facts: dict[str, Any]
     """What was heard of it."""
+    since_ns: int | None = None
+    """It took effect at some instant since then, and was noticed to have at `at_ns`; None: exactly at that."""
 
 
 class Place(NamedTuple):
@@ -131,7 +133,7 @@ class Deeds:
         self._note("armed", {"rank": asked.rank, "transition": asked.transition, "how": asked.how})
         while not is_down(pid):
             await asyncio.sleep(_LOOK_S)
-        return Deed(monotonic_ns(), armed.facts)
+        return Deed(monotonic_ns(), armed.facts, armed.at_ns)
 
     # --- anything else ----------------------------------------------------------------------------------------
 

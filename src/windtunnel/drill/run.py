@@ -12,6 +12,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any, NamedTuple, TypeVar
 
+from msgspec import structs
+
 from windtunnel.clock import monotonic_ns
 from windtunnel.drill.admin import Admin, Told
 from windtunnel.drill.bounds import Condition, parse_condition
@@ -30,6 +32,8 @@ from windtunnel.wire.http1 import parse_url
 
 _LOOK_S = 0.05
 """How often conditions are looked at."""
+_QUICKLY = 32
+"""Requests in flight of a reference run at an embedded target."""
 _GRACE_S = 5.0
 """How long an action may still take when the load is over."""
 _T = TypeVar("_T")
@@ -44,6 +48,8 @@ class ActionOutcome(NamedTuple):
     at_ns: int | None
     """When it took effect; None: it was not done."""
     problem: str | None
+    since_ns: int | None = None
+    """Where the instant is that of our noticing: it took effect since then."""
 
 
 class Outcome(NamedTuple):
@@ -75,6 +81,14 @@ def run_drill(found: ScenarioFile, loads: list[ServeConfig], tell: Tell) -> Outc
         with relay or nullcontext():
             drill = _Drill(found, loads, url, embedded.pid if embedded else None, relay, tell)
             return asyncio.run(drill.run())
+
+
+def _reference(config: ServeConfig) -> ServeConfig:
+    """The same requests: at a target of our own as quickly as it likes them, elsewhere as they will come."""
+    if config.target.embedded is None:
+        return config
+    load = structs.replace(config.load, request_rate=None, ramp_up=None, max_concurrency=_QUICKLY)
+    return structs.replace(config, load=load)
 
 
 class _Drill:
@@ -145,7 +159,7 @@ class _Drill:
                 journals.append(None)
                 continue
             self._tell(f"reference run: {config.dataset.num_prompts} requests, undisturbed")
-            load = await LoadProcess.start(config, self._place.url, self._tell)
+            load = await LoadProcess.start(_reference(config), self._place.url, self._tell)
             self._loads = [load]
             journals.append(await self._unless_interrupted(load.end()))
         self._loads = []
@@ -230,18 +244,18 @@ class _Drill:
 
     async def _do(self, number: int) -> None:
         action = self._actions[number]
-        at_ns, problem = None, "it was not over when the load was"
+        at_ns, since_ns, problem = None, None, "it was not over when the load was"
         if action.fail_at is not None:
             problem = f"rank {action.fail_at.rank} did not come to {action.fail_at.transition} before the load was over"
         try:
             deed = await self._deeds.do(action)
             self._note(action.label, deed.facts, deed.at_ns)
-            at_ns, problem = deed.at_ns, ""
+            at_ns, since_ns, problem = deed.at_ns, deed.since_ns, ""
         except WindtunnelError as error:
             problem = error.message
             self._note(f"{action.label} failed", {"reason": problem})
         finally:
-            self._outcomes[number] = ActionOutcome(action, at_ns, problem or None)
+            self._outcomes[number] = ActionOutcome(action, at_ns, problem or None, since_ns)
 
     def _name_what_was_not_done(self, conditions: dict[int, Condition], gauges: Gauges) -> None:
         over = "we were interrupted before" if self._interrupted else "the load was over before"
