@@ -91,7 +91,9 @@ def _drill(found: ScenarioFile, loads: list[ServeConfig], values: argparse.Names
     if not values.yes:
         _refuse_what_leaves_the_drill(found)
     if values.report is not None:
-        prove_writable("--report", values.report, found.name)
+        if Path(values.report).resolve() == Path(found.name).resolve():
+            raise ConfigurationError("--report", f"{values.report} is the scenario itself", "Name another file.")
+        prove_writable("--report", values.report)
     from windtunnel.drill.run import run_drill
 
     outcome = run_drill(found, loads, say_line)

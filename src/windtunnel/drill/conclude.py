@@ -139,7 +139,8 @@ def _done(
     report.comparable = recovered.level is not None
     report.goodput_lost_ratio = goodput_lost_ratio(traffic, recovered.level_from_s, at_s, back_s)
     report.before = traffic.phase(recovered.level_from_s, at_s)
-    report.during = traffic.phase(at_s, traffic.end_s if back_s is None else back_s)
+    if report.comparable:
+        report.during = traffic.phase(at_s, traffic.end_s if back_s is None else back_s)
     report.after = None if back_s is None else traffic.phase(back_s, max(until_s, back_s))
     return report
 

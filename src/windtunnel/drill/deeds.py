@@ -25,6 +25,7 @@ _LOOK_S = 0.005
 """How often a process is looked at that is to fail."""
 _OF_A_REBALANCE = ("outcome", "reason", "epoch", "copies", "plan_s", "total_s")
 """What is told of all that the engine says."""
+_NEVER = 10**9
 _STOPPING = (signal.SIGSTOP, signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU)
 
 
@@ -124,16 +125,23 @@ class Deeds:
     async def _fail_at(self, asked: FailAt) -> Deed:
         """Arm it; where its process can be looked at, wait until it has failed."""
         pid = await self._admin.pid_of(asked.rank)
+        self._undo[f"fail_at {asked.rank}"] = lambda: self._disarm(asked)
         armed = _heard(await self._admin.do("fail_at", _ADMIN_TIMEOUT_S, **msgspec.to_builtins(asked)))
-        if asked.how == "hang":
-            resume = "resume_rank"
-            self._undo[f"hang_rank {asked.rank}"] = lambda: self._admin.do(resume, _ADMIN_TIMEOUT_S, rank=asked.rank)
         if asked.how == "slow" or self._place.pid is None:
             return armed
         self._note("armed", {"rank": asked.rank, "transition": asked.transition, "how": asked.how})
         while not is_down(pid):
             await asyncio.sleep(_LOOK_S)
         return Deed(monotonic_ns(), armed.facts, armed.at_ns)
+
+    async def _disarm(self, asked: FailAt) -> None:
+        """Let it fail at a time that never comes, and go on if it hangs; a rank that has ended needs neither."""
+        never = msgspec.structs.replace(asked, occurrence=_NEVER)
+        for deed, facts in (("fail_at", msgspec.to_builtins(never)), ("resume_rank", {"rank": asked.rank})):
+            try:
+                await self._admin.do(deed, _ADMIN_TIMEOUT_S, **facts)
+            except ActionFailed:
+                pass
 
     # --- anything else ----------------------------------------------------------------------------------------
 

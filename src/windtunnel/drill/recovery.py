@@ -173,12 +173,13 @@ def back_at_s(
 
 
 def _bad_windows(windows: Windows, level: Level, first: int) -> Iterator[_Stretch]:
-    """Of windows from one on."""
+    """Of windows from one on: from the end of the first bad one to the begin of the last, and a little further."""
     bad, begin = level.bad(windows)[first:], windows.begin[first:]
+    reach_s = level.shortfall * windows.width_s
     edges = np.flatnonzero(np.diff(bad.astype(np.int8), prepend=0, append=0))
     for start, stop in zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True):
-        end_s = float(begin[stop]) + level.shortfall * windows.width_s if stop < len(bad) else np.inf
-        yield _Stretch(float(begin[start]), end_s)
+        end_s = float(begin[stop]) + reach_s if stop < len(bad) else np.inf
+        yield _Stretch(min(float(begin[start]) + windows.width_s - reach_s, end_s), end_s)
 
 
 def _long_gaps(

@@ -19,10 +19,11 @@ _LEFT, _RIGHT = 64, 12
 _LABEL_ROW, _LANE = 20, 20
 _TOKENS, _IN_FLIGHT, _FAILED = 190, 70, 44
 _GAP = 26
-_CHAR = 6.6
+_CHAR = 7.3
 """Of a label, about, in its font's size."""
 _MOST_LABEL_CHARS = 60
 _STEPS = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+_TIME_STEPS = (1, 2, 5, 10)
 
 
 class _Scale(NamedTuple):
@@ -141,11 +142,8 @@ def _lanes(scale: _Scale, drill: Drill, y: float) -> Iterator[str]:
 def _stays(drill: Drill, rank: int) -> Iterator[_Stay]:
     """Serving, hung (stopped, and not yet noticed) or away."""
     changes = [(0.0, "serving")]
-    changes += [
-        (action.at_s, "hung")
-        for action in drill.actions
-        if action.at_s is not None and action.label == f"hang_rank {rank}"
-    ]
+    for kind, state in (("hang_rank", "hung"), ("resume_rank", "serving")):
+        changes += [(a.at_s, state) for a in drill.actions if a.at_s is not None and a.label == f"{kind} {rank}"]
     changes += [
         (event.at_s, _STATES[event.what])
         for event in drill.events
@@ -158,14 +156,19 @@ def _stays(drill: Drill, rank: int) -> Iterator[_Stay]:
 
 
 def _bands(scale: _Scale, drill: Drill, top: float, bottom: float) -> Iterator[str]:
-    """From each action until service was back."""
-    for action in drill.actions:
-        if action.during is not None:
-            left, right = scale.x(action.during.begin_s), scale.x(action.during.end_s)
-            yield (
-                f'<rect class="during" x="{left:.1f}" y="{top}" width="{max(right - left, 1):.1f}" '
-                f'height="{bottom - top:.1f}"/>'
-            )
+    """From each action until service was back; where these overlap, one."""
+    spans: list[tuple[float, float]] = []
+    for begin_s, end_s in sorted((a.during.begin_s, a.during.end_s) for a in drill.actions if a.during is not None):
+        if spans and begin_s <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], end_s))
+        else:
+            spans.append((begin_s, end_s))
+    for begin_s, end_s in spans:
+        left, right = scale.x(begin_s), scale.x(end_s)
+        yield (
+            f'<rect class="during" x="{left:.1f}" y="{top}" width="{max(right - left, 1):.1f}" '
+            f'height="{bottom - top:.1f}"/>'
+        )
 
 
 def _labels(drill: Drill, scale: _Scale) -> list[tuple[int, float, str, str]]:
@@ -197,14 +200,14 @@ def _marks(labels: Sequence[tuple[int, float, str, str]], bottom: float) -> Iter
 
 
 def _axis(scale: _Scale, y: float) -> Iterator[str]:
-    step = _round_up(scale.duration_s / 12)
+    step = _round_up(scale.duration_s / 14, _TIME_STEPS)
     for number in range(int(scale.duration_s / step) + 1):
         x = scale.x(number * step)
         yield f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{y + 5:.1f}"/>'
         yield f'<text class="tick" x="{x:.1f}" y="{y + 19:.1f}" text-anchor="middle">{number * step:g} s</text>'
 
 
-def _round_up(value: float) -> float:
+def _round_up(value: float, steps: Sequence[float] = _STEPS) -> float:
     """To a number that is read easily."""
     power = 10.0 ** floor(log10(value))
-    return next(step * power for step in _STEPS if step * power >= value * (1 - 1e-9))
+    return next(step * power for step in steps if step * power >= value * (1 - 1e-9))

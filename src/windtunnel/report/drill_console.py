@@ -38,14 +38,21 @@ def drill_lines(drill: Drill) -> Iterator[Line]:
 
 
 def timeline(drill: Drill) -> list[Event]:
-    """The events that tell the story, with each recovery, in order."""
+    """The events that tell the story, with each recovery, in order; epochs that follow each other are one."""
     told = [event for event in drill.events if event.who == _DRILL or _is_told(event)]
     told += [
         Event(action.at_s + action.recover_s, _DRILL, f"back at its level after {action.label}")
         for action in drill.actions
         if action.at_s is not None and action.recover_s
     ]
-    return sorted(told, key=lambda event: event.at_s)
+    merged: list[Event] = []
+    for event in sorted(told, key=lambda event: event.at_s):
+        if merged and event.what == merged[-1].what == "published":
+            first = str(merged[-1].facts.get("epochs", merged[-1].facts.get("epoch"))).partition(" ")[0]
+            merged[-1] = Event(merged[-1].at_s, event.who, event.what, {"epochs": f"{first} to {event.facts['epoch']}"})
+        else:
+            merged.append(event)
+    return merged
 
 
 def _is_told(event: Event) -> bool:

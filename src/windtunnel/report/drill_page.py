@@ -11,17 +11,19 @@ from windtunnel.report.drill_console import back_text, duration, event_text, fig
 
 _STYLE = """
 :root { color-scheme: light dark; --ground: #fff; --ink: #1b1f24; --faint: #5d6673; --line: #dfe3e8; --card: #f5f7f9;
-  --good: #0f7b55; --bad: #b93a0e; --tokens: #2f81f7; --flight: #8b8f98; --during: #f2a93b; --away: #c4541a }
+  --good: #0f7b55; --bad: #b93a0e; --tokens: #2f81f7; --flight: #8b8f98; --during: #f2a93b;
+  --hung: #e0b400; --away: #c4541a }
 @media (prefers-color-scheme: dark) {
   :root { --ground: #14171b; --ink: #e6e9ee; --faint: #9aa4b1; --line: #333a43; --card: #1c2127;
-    --good: #4cc38a; --bad: #ff8f5e; --tokens: #4b93f5; --flight: #9aa4b1; --during: #c98518; --away: #e0672a }
+    --good: #4cc38a; --bad: #ff8f5e; --tokens: #4b93f5; --flight: #9aa4b1; --during: #c98518;
+    --hung: #d9b21a; --away: #e0672a }
 }
 * { box-sizing: border-box }
 body { margin: 0 auto; padding: 2rem 1.25rem 3rem; max-width: 72rem; background: var(--ground); color: var(--ink);
   font: 16px/1.5 system-ui, sans-serif }
 h1 { font-size: 1.5rem; line-height: 1.25; margin: 0 0 .25rem }
 h2 { font-size: 1.1rem; margin: 2.25rem 0 .5rem }
-p { margin: .25rem 0; color: var(--faint); max-width: 50rem }
+p { margin: .25rem 0; color: var(--faint); max-width: 50rem; overflow-wrap: anywhere }
 .verdict { font-size: .875rem; font-weight: 600; border: 1px solid; border-radius: 99px; padding: .1rem .6rem;
   vertical-align: .2em; white-space: nowrap }
 .good { color: var(--good) } .bad { color: var(--bad) }
@@ -36,7 +38,7 @@ p { margin: .25rem 0; color: var(--faint); max-width: 50rem }
 .timeline .label { font-weight: 600; font-size: 12px }
 .timeline .tokens { fill: var(--tokens); fill-opacity: .75 } .timeline .flight { fill: var(--flight); fill-opacity: .6 }
 .timeline .failed { fill: var(--bad) } .timeline .during { fill: var(--during); fill-opacity: .28 }
-.timeline .serving { fill: var(--good); fill-opacity: .55 } .timeline .hung { fill: var(--during) }
+.timeline .serving { fill: var(--good); fill-opacity: .55 } .timeline .hung { fill: var(--hung) }
 .timeline .away { fill: var(--away); fill-opacity: .8 } .timeline .epoch { stroke: var(--ink); stroke-opacity: .45 }
 .key { font-size: .8125rem } .key i { display: inline-block; width: .9em; height: .7em; border-radius: 2px;
   margin: 0 .35em 0 .9em; opacity: .8 }
@@ -56,7 +58,7 @@ _KEY = (
     ("flight", "requests in flight"),
     ("during", "until service was back"),
 )
-_KEY_OF_RANKS = (("good", "rank serves"), ("away", "rank is away"))
+_KEY_OF_RANKS = (("good", "rank serves"), ("hung", "hangs, and is not missed yet"), ("away", "is away"))
 
 
 def page(drill: Drill) -> str:
@@ -112,7 +114,13 @@ def _figures(drill: Drill) -> Iterator[str]:
 
 def _words(key: str) -> str:
     """`goodput_lost_ratio` as people say it."""
-    return key.removesuffix("_s").removesuffix("_ratio").replace("_", " ").replace("recover", "back after")
+    return (
+        key.removesuffix("_s")
+        .removesuffix("_ratio")
+        .replace("_", " ")
+        .replace("recover", "back after")
+        .replace("detect", "noticed after")
+    )
 
 
 def _key(drill: Drill) -> str:
