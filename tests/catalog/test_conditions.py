@@ -17,6 +17,8 @@ from windtunnel.catalog.conditions import all_hold, literal_items, read
         ("x is not None", False, "`x` is None"),
         ("not self.entries", True, "`self.entries` is empty or not set"),
         ("not self.entries", False, "`self.entries` is set"),
+        ("0 == n", True, "`n` is 0"),
+        ("2 < parts.length", False, "`parts.length` is at most 2"),
         ("n > 3", False, "`n` is at most 3"),
         ("n >= limit", False, "`n` is less than `limit`"),
         ("n < 0 or n > 9", True, "either `n` is less than 0 or `n` is greater than 9"),

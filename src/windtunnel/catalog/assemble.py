@@ -223,6 +223,9 @@ class Assembly:
                 key = (place, around[0] if around else 0, draft.type)
                 if key not in memory:
                     memory[key] = self.flow.ways(place, spot.site.start, draft.type)
+                if draft.language == "rust" and spot.site.kind in ("panic", "assert"):
+                    draft.ways.append(memory[key]._replace(caught=()))  # what handles an `Err` sees no panic
+                    continue
                 draft.ways.append(memory[key])
                 self._link_handlers(draft, memory[key])
 
@@ -239,12 +242,13 @@ class Assembly:
     # --- conversions, tests and neighbours -------------------------------------------------------------------------
 
     def _link_propagations(self) -> None:
-        """Variants that `?` makes: a record of their own where nothing else makes them."""
+        """Variants that `?` makes, and those with a message that nothing makes: the definition is their site."""
         found = propagations_of(self.files, self._rust)
+        made = {(spot.type_facts[0], spot.type_facts[1].name) for spot in self._spots() if spot.type_facts is not None}
         for index, facts in enumerate(self.files):
             for each in facts.classes if facts.language == "rust" and not facts.is_test else ():
                 places = found.get((index, each.name), [])
-                if not places:
+                if not places and ((index, each.name) in made or not _is_of_thiserror(each)):
                     continue
                 template = each.template or (each.name,)
                 key = record_id(self.project, facts.language, each.name, template)
@@ -252,8 +256,13 @@ class Assembly:
                 if draft is None:
                     draft = self.drafts[key] = Draft(key, each.name, template, facts.language, "message")
                     draft.spots.append(Spot(index, _of_variant(each), (index, each)))
-                    draft.ways.append(self._ways_of_propagations(places, each.name))
+                    if places:
+                        draft.ways.append(self._ways_of_propagations(places, each.name))
                 draft.propagations += places
+
+    def _spots(self) -> Iterator[Spot]:
+        for draft in self.drafts.values():
+            yield from draft.spots
 
     def _ways_of_propagations(self, places: Sequence[Propagation], type_: str) -> Ways:
         """The ways out of all functions that convert."""
@@ -373,12 +382,13 @@ class Assembly:
     def _ways_of(self, draft: Draft, spot: Spot, ways: Iterator[Ways]) -> Ways | None:
         if draft.language not in FLOW_LANGUAGES or _has_no_way_out(draft.language, spot.site):
             return None
-        return next(ways)
+        return next(ways, None)
 
     def _site(self, draft: Draft, spot: Spot, ways: Ways | None, quotes: Quotes, *, is_first: bool) -> Site:
         facts, site = self.files[spot.file], spot.site
         function = facts.functions[site.function] if site.function >= 0 else None
         analysed = draft.language in FLOW_LANGUAGES and not _is_handed_on(draft.language, site)
+        analysed = analysed and (site.kind != "variant" or bool(draft.propagations))
         return Site(
             path=facts.path, start=site.start, end=site.end, function=function.qualified if function else "",
             excerpt=site.excerpt, permalink=self._permalink(facts.path, site.start, site.end), guards=site.guards,
@@ -482,6 +492,11 @@ class Quotes:
             if kept:
                 found.append(Quote(path, kept))
         return tuple(found)
+
+
+def _is_of_thiserror(each: ClassFacts) -> bool:
+    """A variant with an `#[error]`; an enum that writes a text in another way may be no error."""
+    return each.template is not None and any(line.text.lstrip().startswith("#[error") for line in each.excerpt)
 
 
 def _of_variant(variant: ClassFacts) -> RaiseFacts:

@@ -33,6 +33,9 @@ _QUESTION = re.compile(
 )
 _ADJECTIVE = re.compile(r"(?:[a-z]{2}ed|able|ible|async|ready|valid|active)$")
 _STRING = re.compile(r"""^[rbuf]*(?:"[^"]*"|'[^']*')$""")
+_LITERAL = re.compile(r"(?:-?\d[\w.]*|None|null|nullptr|nil|undefined)$")
+_TURNED = {"==": "==", "!=": "!=", "===": "===", "!==": "!==", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+"""Comparisons with their sides exchanged."""
 _MOST_CHARACTERS = 120
 
 
@@ -200,6 +203,8 @@ def _atom(text: str, holds: bool) -> Atom:
     if len(operators) == 1:
         position, operator = operators[0]
         subject, value = text[:position].strip(), text[position + len(operator) :].strip()
+        if operator in _TURNED and _LITERAL.match(subject) and not _LITERAL.match(value):  # `0 == count`
+            subject, value, operator = value, subject, _TURNED[operator]
         if subject and value:
             verb = _COMPARED[operator][0 if holds else 1]
             return _membership(subject, verb, value) if verb in ("is in", "is not in") else Atom(subject, verb, value)
@@ -271,7 +276,7 @@ def _none_of(items: list[str]) -> str:
 
 def _value(text: str) -> str:
     """The object of a comparison: literals as they are, other things as code."""
-    if _STRING.match(text) or re.fullmatch(r"-?\d[\w.]*|None|True|False|null|nullptr|nil|undefined", text):
+    if _STRING.match(text) or re.fullmatch(r"-?\d[\w.]*|None|True|False|null|nullptr|nil|undefined|empty", text):
         return text
     return code(text)
 
@@ -292,6 +297,16 @@ def _merged(parts: Iterable[Condition]) -> list[str]:
         if len(values) > 1:
             words[at[subject]] = f"{code(subject)} is {_none_of(values)}"
     return words
+
+
+_TRUTH = {"is set": "is true", "is empty or not set": "is false"}
+
+
+def of_truth_values(condition: Condition) -> Condition:
+    """As languages mean it in which a condition is a truth value, and nothing else counts as one."""
+    if isinstance(condition, Several):
+        return Several(condition.how, tuple(of_truth_values(part) for part in condition.parts))
+    return condition._replace(verb=_TRUTH.get(condition.verb, condition.verb))
 
 
 def all_hold(conditions: Iterable[Condition]) -> list[str]:

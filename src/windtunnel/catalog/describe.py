@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 
-from windtunnel.catalog.conditions import Atom, Condition, Several, all_hold, code, literal_items, read
+from windtunnel.catalog.conditions import Atom, Condition, Several, all_hold, code, literal_items, of_truth_values, read
 from windtunnel.catalog.record import (
     NOT_ANALYSED,
     Citation,
@@ -37,6 +37,14 @@ _MOST_GUARDS = 5
 _MOST_SITES_TOLD = 4
 _MOST_WAYS = 4
 _SEVERITIES: tuple[Severity, ...] = get_args(Severity)
+
+_BOOLEAN = frozenset(("rust", "go", "java"))
+"""Languages whose conditions are truth values."""
+_PANICS = ("panic", "assert")
+"""Kinds that, in Rust, unwind instead of giving an `Err`."""
+
+_IS_FAILURE = re.compile(r"\w*[eE]rr\s*[!=]=\s*nil$")
+"""Go's question whether something before it failed."""
 
 _OF_TYPE = {
     "ValueError": "A value that {function} was given, or found, is not acceptable",
@@ -99,6 +107,14 @@ def _function(site: Site) -> str:
 
 
 def _meaning(record: Record) -> Iterator[Claim]:
+    texts: set[str] = set()
+    for claim in _raw_meaning(record):
+        if claim.text not in texts:  # one comment may be of the type and of its statement
+            texts.add(claim.text)
+            yield claim
+
+
+def _raw_meaning(record: Record) -> Iterator[Claim]:
     site = _telling(record)
     docs = {doc.of: doc for doc in reversed(site.docs)}
     for of in ("variant", "type", "comment"):
@@ -199,12 +215,16 @@ def _cause_words(record: Record, site: Site) -> Claim | None:
 
 
 def _is_handed_on(record: Record) -> bool:
-    """An error of Python that is made and returned, kept or given away; who raises it is not followed."""
-    return record.language == "python" and record.kind == "construct"
+    """An error that is made and returned, kept or given away; who raises it is not followed."""
+    return (record.language == "python" and record.kind == "construct") or (
+        record.language in ("typescript", "javascript", "java") and record.kind == "error value"
+    )
 
 
 def _is_declared_only(record: Record, site: Site) -> bool:
-    """A variable of Go that holds an error: it is declared there, and raised where it is returned."""
+    """A variable of Go that holds an error, and a variant of Rust that is only defined: both are raised elsewhere."""
+    if record.kind == "variant":
+        return not any(each.propagations for each in record.sites)
     return record.language == "go" and not site.function and record.kind == "error value"
 
 
@@ -221,9 +241,12 @@ def _trigger(record: Record) -> Iterator[Claim]:
         yield from _conversions(record)
         return
     sites = [site for site in record.sites if not _is_declared_only(record, site)]
-    for site in sites[:_MOST_SITES_TOLD]:
-        yield _claim(_trigger_words(record, site), [_at(site), *(_of_guard(site, g) for g in _told_guards(site))])
-    rest = sites[_MOST_SITES_TOLD:]
+    told: dict[str, list[Site]] = {}
+    for site in sites:
+        told.setdefault(_trigger_words(record, site), []).append(site)
+    for words, places_ in list(told.items())[:_MOST_SITES_TOLD]:
+        yield _claim(words, [c for s in places_ for c in (_at(s), *(_of_guard(s, g) for g in _told_guards(s)))])
+    rest = [site for words in list(told)[_MOST_SITES_TOLD:] for site in told[words]]
     if rest:
         places = sorted({site.path for site in rest})
         named = ", ".join(code(path) for path in places[:4]) + (" and others" if len(places) > 4 else "")
@@ -232,7 +255,13 @@ def _trigger(record: Record) -> Iterator[Claim]:
 
 
 def _conversions(record: Record) -> Iterator[Claim]:
-    """The `?` that make a variant, function by function."""
+    """The `?` that make a variant, function by function; where there are none it is only defined."""
+    if not any(site.propagations for site in record.sites):
+        words = (
+            f"Where {code(record.type)} is made was not found in this source: in other code, in a way that is not read"
+        )
+        yield _claim(f"{words}, or nowhere. Its definition stands here.", [_at(site) for site in record.sites])
+        return
     by_function: dict[tuple[str, str], list[Propagation]] = {}
     for site in record.sites:
         for each in site.propagations:
@@ -259,7 +288,8 @@ def _trigger_words(record: Record, site: Site) -> str:
     subjects = {_subject(guard) for guard in guards if guard.kind != "early exit"} - {""}
     passed = [guard for guard in guards if guard.kind == "early exit" and _subject(guard) not in subjects]
     deciding = [guard for guard in guards if guard not in passed]
-    when, before = _conditions(deciding), _conditions(passed)
+    when, before = _conditions(record, deciding), _conditions(record, passed)
+    before = [words for words in before if words not in when]
     if not when and not any(guard.kind == "except" for guard in deciding):
         when, before = before, []
     context = [*_loops(guards), *_handlers_around(guards)]
@@ -273,7 +303,7 @@ def _trigger_words(record: Record, site: Site) -> str:
         needs = [code(guard.condition) + ("" if guard.holds else " not set") for guard in compiled]
         sentence += f"; only where it is compiled with {_listed(needs)}"
     if not (when or context or compiled or before):
-        sentence += " whenever it gets there: no condition stands before it in that function"
+        sentence += " whenever it gets there"
     if before:
         sentence += f"; by then {_listed(before)}"
     if len(site.guards) > len(guards):
@@ -291,16 +321,22 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
-def _conditions(guards: Iterable[Guard]) -> list[str]:
+def _conditions(record: Record, guards: Iterable[Guard]) -> list[str]:
     conditions = [
         Atom(guard.condition, "fails" if guard.kind == "failed" else "gives None")
         if guard.kind in ("failed", "none")
-        else read(re.sub(r"^while\s+", "", guard.condition) if guard.kind == "while" else guard.condition, guard.holds)
+        else _read(record, re.sub(r"^while\s+", "", guard.condition), guard.holds)
         for guard in guards
         if guard.kind in ("if", "elif", "early exit", "assert", "case", "while", "ternary", "else", "failed", "none")
         and guard.condition not in ("while True", "while true", "while (true)", "true", "True")
     ]
     return all_hold(conditions)
+
+
+def _read(record: Record, condition: str, holds: bool) -> Condition:
+    """A condition in the sense of the record's language: where only a truth value can be one, nothing is "empty"."""
+    found = read(condition, holds)
+    return of_truth_values(found) if record.language in _BOOLEAN else found
 
 
 def _loops(guards: Iterable[Guard]) -> Iterator[str]:
@@ -423,13 +459,21 @@ def _raw_solutions(record: Record) -> Iterator[Claim]:
     for site in record.sites[:_MOST_SITES_TOLD]:
         yield from _of_cause(site)
         yield from _of_settings(record, site)
+        failed = {g.start for g in site.guards if g.kind in ("failed", "none")}
         deciding = [
-            g for g in site.guards if g.kind in ("if", "elif", "early exit", "assert", "case", "ternary", "else")
+            g
+            for g in site.guards
+            if g.kind in ("if", "elif", "early exit", "assert", "case", "ternary", "else")
+            and not (g.start in failed and g.kind == "if")  # it asks in which way the operation failed
+            and not _IS_FAILURE.match(g.condition)
+            and not (_is_handed_on(record) and site.start <= g.start)  # `earlier or E(…)`: another error is no way out
         ]
         innermost = next((g for g in reversed(site.guards) if g.kind not in ("for", "cfg", "early exit")), None)
-        is_failure = innermost is not None and innermost.kind in ("failed", "none")
+        is_failure = innermost is not None and (
+            innermost.kind in ("failed", "none", "except") or innermost.start in failed
+        )
         if deciding and not is_failure and record.kind not in ("log", "fatal log", "variant"):
-            yield _of_guard_turned(site, deciding)
+            yield _of_guard_turned(record, site, deciding)
 
 
 def _of_cause(site: Site) -> Iterator[Claim]:
@@ -453,10 +497,10 @@ def _of_settings(record: Record, site: Site) -> Iterator[Claim]:
             yield _claim(f"Check the environment variable {code(name)}, which decides here.", [_of_guard(site, guard)])
 
 
-def _of_guard_turned(site: Site, deciding: Sequence[Guard]) -> Claim:
+def _of_guard_turned(record: Record, site: Site, deciding: Sequence[Guard]) -> Claim:
     """The condition that decides, as it has to be for the error to stay away."""
     last = deciding[-1]
-    turned = read(last.condition, not last.holds)
+    turned = _read(record, last.condition, not last.holds)
     allowed = _allowed(deciding, turned)
     words = _choice(last) or f"Make sure that {turned.words}"
     if allowed:
@@ -505,8 +549,9 @@ def _impact(record: Record, told: Sequence[Told]) -> tuple[Handled | NotAnalysed
         "log": ("error", f"It is logged by {code(record.type)}, at the level error"),
         "panic": ("fatal", "A panic ends its thread, and in the main thread the process"),
     }  # fmt: skip
-    if record.kind in by_kind:
-        severity, words = by_kind[record.kind]
+    kind = "panic" if record.language == "rust" and record.kind in _PANICS else record.kind
+    if kind in by_kind:
+        severity, words = by_kind[kind]
         handled: Handled | NotAnalysed = "none" if first.handlers != NOT_ANALYSED else NOT_ANALYSED
         return handled, severity, [_claim(f"{words}.", [_at(first)])]
     if first.handlers == NOT_ANALYSED:

@@ -71,7 +71,11 @@ def test_logs_of_errors_are_found_as_streams_and_as_calls() -> None:
 
 def test_a_status_with_a_text_is_an_error_value() -> None:
     site = only("a.cc", 'Status f() { return Status::Corruption("bad block", name); }')
-    assert (site.kind, site.type, text_of(site.template or ())) == ("error value", "Status::Corruption", "bad block")
+    assert (site.kind, site.type, text_of(site.template or ())) == (
+        "error value",
+        "Status::Corruption",
+        "bad block: {name}",
+    )
 
 
 def test_guards_are_told_from_the_outside_in_with_their_polarity() -> None:

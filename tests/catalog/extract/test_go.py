@@ -278,3 +278,16 @@ def test_files_of_tests_raise_nothing() -> None:
 )
 def test_broken_code_is_no_reason_to_fail(code: str) -> None:
     extract("a.go", code.encode("latin-1"))
+
+
+def test_a_sentinel_that_is_given_to_who_waits_for_it_is_a_site() -> None:
+    code = """package a
+var ErrFull = errors.New("full")
+func f(q Q) {
+    if q.n > 3 { q.future.respond(ErrFull) }
+    if errors.Is(e, ErrFull) { return }
+}
+"""
+    declared, given = sites("a.go", code)
+    assert (declared.type, given.type) == ("ErrFull", "ErrFull")
+    assert guards(given) == [("if", True, "q.n > 3")]

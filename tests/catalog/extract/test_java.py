@@ -87,3 +87,29 @@ def test_code_that_is_broken_is_read_as_far_as_it_goes_and_said() -> None:
     facts = extract("src/A.java", b'class A { void f() { throw new B("x"); } void g( { }')
     assert [site.type for site in facts.raises] == ["B"]
     assert facts.problem is not None and facts.problem.startswith("line 1 ")
+
+
+def test_each_branch_that_left_before_did_not_hold() -> None:
+    code = in_method(
+        'if (n == 0) { if (a) return; } else if (n == 1) { return; } else if (n == 2) { return; } throw new A("x");'
+    )
+    assert guards(only("src/A.java", code)) == [
+        ("early exit", False, "!(n == 0) && (n == 1)"),
+        ("early exit", False, "!(n == 0) && (n == 2)"),
+    ]
+    both = in_method('if (n == 1) return; else if (n == 2) return; throw new A("x");')
+    assert guards(only("src/A.java", both)) == [("early exit", False, "n == 1"), ("early exit", False, "n == 2")]
+
+
+def test_a_doc_comment_is_told_without_its_markup_and_tags() -> None:
+    code = """
+class A {
+  /**
+   * <p>Checks that {@code n &lt; 1} fails as {@link #g(int) g} does.</p>
+   * @param n a number
+   */
+  void f(int n) { throw new B("x"); }
+}
+"""
+    doc = extract("src/A.java", code.encode()).functions[0].doc
+    assert doc is not None and doc.text == "Checks that `n < 1` fails as `g` does."

@@ -6,6 +6,7 @@ name (a lambda, a callback) is passed through: what had to hold where it is writ
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -174,12 +175,34 @@ def _early_exits(child: Node, block: Node) -> Iterator[Guard]:
     for statement in block.named_children:
         if statement == child:
             return
-        condition = statement.child_by_field_name("condition") if statement.type == "if_statement" else None
-        if condition is None:
-            continue
-        leaves = [_leaves(statement.child_by_field_name(side)) for side in ("consequence", "alternative")]
-        if leaves[0] != leaves[1]:
-            yield _guard(condition, leaves[1], "early exit")
+        if statement.type == "if_statement":
+            yield from _left_by(statement)
+
+
+def _left_by(statement: Node) -> Iterator[Guard]:
+    """Of an `if` with its `else if`: the conditions of those branches that leave, none of which held."""
+    stayed: list[Node] = []
+    branch: Node | None = statement
+    while branch is not None and (condition := branch.child_by_field_name("condition")) is not None:
+        alternative = branch.child_by_field_name("alternative")
+        if _leaves(branch.child_by_field_name("consequence")):
+            if not stayed:
+                yield _guard(condition, False, "early exit")
+            else:
+                words = " && ".join([*(f"!({_bare(each)})" for each in stayed), f"({_bare(condition)})"])
+                yield Guard(words, False, "early exit", first_line(condition), last_line(condition))
+        elif _leaves(alternative) and not stayed:
+            yield _guard(condition, True, "early exit")
+            return
+        else:
+            stayed.append(condition)
+        branch = _else_if(alternative)
+
+
+def _else_if(alternative: Node | None) -> Node | None:
+    if alternative is not None and alternative.type == "else_clause":
+        alternative = next(iter(alternative.named_children), None)
+    return alternative if alternative is not None and alternative.type == "if_statement" else None
 
 
 def _leaves(body: Node | None) -> bool:
@@ -247,12 +270,25 @@ def comment_above(node: Node) -> Comment | None:
     return Comment(start, end - 1, "\n".join(reversed(texts)).strip()) if texts else None
 
 
+_TAG = re.compile(r"^\s*(?:@[a-zA-Z]|\\(?:param|throws?|returns?|see|since|tparam)\b)", re.MULTILINE)
+_INLINE = re.compile(
+    r"\{@(?:code|literal|value)\s+([^{}]*)\}|\{@link(?:plain|code)?\s+([^\s{}|]+)(?:[\s|]+([^{}]*))?\}"
+)
+_MARKUP = re.compile(
+    r"</?(?:p|pre|b|i|em|strong|ul|ol|li|br|a|tt|div|span|table|tr|td|th|h\d|blockquote|d[ltd]|su[bp]|u)\b[^<>]*>"
+)
+
+
 def uncommented(source: str) -> str:
-    """A comment's text without its marks; of a doc comment what stands before its first tag."""
+    """A comment's text without its marks; of a doc comment what stands before its first tag, without its markup."""
     body = re.sub(r"^\s*(///?|/\*+|\*/|\*(?!/))[!<]?[ \t]?|\s*\*/\s*$", "", source, flags=re.MULTILINE).strip()
-    return re.split(r"^\s*[@\\](?:param|throws?|returns?|see|since|tparam)\b", body, maxsplit=1, flags=re.MULTILINE)[
-        0
-    ].strip()
+    body = re.sub(r"^[@\\](?:brief|short)\s+", "", body)
+    body = _TAG.split(body, maxsplit=1)[0].strip()
+    if not source.lstrip().startswith(("/**", "///", "/*!", "//!")):
+        return body
+    body = _MARKUP.sub("", re.sub(r"</?code>", "`", body))
+    body = _INLINE.sub(lambda match: f"`{(match[1] or match[3] or match[2].lstrip('#')).strip()}`", body)
+    return html.unescape(body).strip()
 
 
 @dataclass

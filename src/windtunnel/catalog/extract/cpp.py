@@ -212,8 +212,23 @@ def _call(reader: FileReader, node: Node) -> None:
     elif _STATUS.search(name) and around(node, ("throw_statement",)) is None:
         arguments = _arguments(node)
         template = _message(reader, arguments)
+        if template is not None and "Status::" in name:
+            template = _with_the_rest(reader, template, arguments)
         if template is not None:
             _site(reader, "error value", node, name, template, arguments)
+
+
+def _with_the_rest(reader: FileReader, template: tuple[Part, ...], arguments: list[Node]) -> tuple[Part, ...]:
+    """Of `Status::Corruption("bad block", file)`: what follows the first text is shown after it, one alone by `: `."""
+    parts = [_parts(reader, argument) for argument in arguments]
+    first = next((index for index, each in enumerate(parts) if says_something(each)), 0)
+    rest = arguments[first + 1 :]
+    if template != parts[first] or not rest:  # a format has taken them up
+        return template
+    last = template[-1]
+    is_apart = len(arguments) == 2 and not (isinstance(last, str) and last.endswith((" ", ":")))
+    shown = [part for each in rest for part in (_parts(reader, each) or (_hole(each),))]
+    return merged((*template, *((": ",) if is_apart else ()), *shown))
 
 
 def _levelled_log(reader: FileReader, node: Node, name: str, level: str) -> None:

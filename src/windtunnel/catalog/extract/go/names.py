@@ -15,6 +15,10 @@ ERROR_TYPE = re.compile(r"^(?:\w+\.)?\w*(?:Error|Err)$")
 _NO_ERROR = r"(?!Code|Str|Msg|Ch(?:an)?\b|C\b|Log|Func|No\b|Count|Group)"
 SENTINEL = re.compile(rf"^(?:\w+\.)?[eE]rr{_NO_ERROR}[A-Z]\w*$")
 GIVEN_SENTINEL = re.compile(rf"(?<![\w.])(?:\w+\.)?[eE]rr{_NO_ERROR}[A-Z]\w*\b(?!\s*[(:.])")
+HANDS_ON = re.compile(
+    r"(?i)(?:^|\.)(?:respond|reply|finish|fail|abort|reject|cancel|complete|\w*withErr(?:or)?|set\w*err\w*)$"
+)
+"""Methods that give an error to whoever waits for it: `future.respond(ErrNotLeader)`."""
 ERROR_VARIABLE = re.compile(r"(?<![\w.])(?:e|\w*[eE]rr)\b(?!\s*[(:])")
 SAYS = re.compile(r"(?i)^(?:\w*(?:msg|message|reason|desc|description|text|detail|err|error))$")
 """Fields that are an error's message, where its type is not known."""

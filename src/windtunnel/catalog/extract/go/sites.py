@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tree_sitter import Node
 
@@ -13,6 +13,7 @@ from windtunnel.catalog.extract.go.messages import arguments_of, formatted, hole
 from windtunnel.catalog.extract.go.names import (
     CODE,
     ERROR_TYPE,
+    HANDS_ON,
     LEVELS,
     LOGGER,
     MAKER,
@@ -48,13 +49,20 @@ def find_sites(reader: GoReader) -> None:
     for node in found.get("call", ()):
         if node.id not in reader.taken:
             _call(reader, node)
+        if HANDS_ON.search(text(node.child_by_field_name("function"))):
+            _sentinels(reader, arguments_of(node), statement_of(node))
     for node in found.get("literal", ()):
         if node.id not in reader.taken:
             _literal(reader, node)
     for node in found.get("gives", ()):
-        for name in _given(node):
-            if SENTINEL.match(text(name)) and not reader.is_local(text(name), name):
-                reader.add("error value", name, text(name), None, statement=node, cause=cause_of(reader, name, ()))
+        _sentinels(reader, _given(node), node)
+
+
+def _sentinels(reader: GoReader, given: Iterable[Node], statement: Node) -> None:
+    """The sentinels among what a statement gives to others."""
+    for name in given:
+        if SENTINEL.match(text(name)) and not reader.is_local(text(name), name):
+            reader.add("error value", name, text(name), None, statement=statement, cause=cause_of(reader, name, ()))
 
 
 # --- what makes an error ----------------------------------------------------------------------------------------------

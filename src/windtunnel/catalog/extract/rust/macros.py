@@ -94,6 +94,9 @@ def _assert(reader: RustReader, node: Node, name: str, source: str) -> None:
     if len(arguments) < num_operands:
         return
     condition = f" {operator} ".join(arguments[:num_operands])
-    guard = Guard(condition, False, "assert", first_line(node), last_line(node))
+    first, last = first_line(node), last_line(node)
+    guards: tuple[Guard, ...] = (Guard(condition, False, "assert", first, last),)
+    if name.startswith("debug_"):
+        guards = (Guard("debug_assertions", True, "cfg", first, last), *guards)
     message = formatted(", ".join(pieces[num_operands:])) if len(pieces) > num_operands else None
-    reader.add("assert", node, f"{name}!", message, guards=(guard,), otherwise=("condition", condition))
+    reader.add("assert", node, f"{name}!", message, guards=guards, otherwise=("condition", condition))
