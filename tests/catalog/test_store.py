@@ -112,7 +112,7 @@ def test_versions_stand_side_by_side_and_the_latest_is_the_current_one(tmp_path:
         assert store.projects() == []
 
 
-def test_an_explanation_is_shown_until_it_is_taken_back(tree: Path, path: Path) -> None:
+def test_an_explanation_is_shown_until_its_project_is_removed(tree: Path, path: Path) -> None:
     indexed(tree, path)
     with Store.open(path, write=True) as store:
         record = store.record(failed(store))
@@ -123,8 +123,10 @@ def test_an_explanation_is_shown_until_it_is_taken_back(tree: Path, path: Path) 
     indexed(tree, path)
     with Store.open(path, write=True) as store:
         assert store.record(record.id).prose == prose
-        store.remove_explanation(record.id, project="tree")
-        assert store.record(record.id) == record
+        store.remove("tree")
+    indexed(tree, path)
+    with Store.open(path) as store:
+        assert store.record(record.id).prose == record.prose
 
 
 def test_unknown_names_get_the_one_that_was_meant(tree: Path, path: Path) -> None:

@@ -345,11 +345,6 @@ class Store:
         with self.writing() as connection:
             connection.execute("INSERT OR REPLACE INTO explanations VALUES (?, ?, ?)", [project, record_id, body])
 
-    def remove_explanation(self, record_id: str, *, project: str) -> None:
-        """Go back to what the code says."""
-        with self.writing() as connection:
-            connection.execute("DELETE FROM explanations WHERE project = ? AND id = ?", [project, record_id])
-
     def explained_ids(self, project: str) -> list[str]:
         """Records that somebody explained."""
         return [known for (known,) in self._all("SELECT id FROM explanations WHERE project = ? ORDER BY id", project)]
