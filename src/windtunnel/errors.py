@@ -748,6 +748,7 @@ class StoreUnusable(WindtunnelError):
 
     code = "WT-CATALOG-STORE"
     family = "catalog"
+    exit_code = EXIT_USAGE
     happened = "{path}: {problem}"
     way_out = "{remedy}"
 

@@ -79,6 +79,10 @@ def test_a_store_that_is_not_there_exits_with_2(tmp_path: Path) -> None:
     ("line", "message"),
     [
         ("catalog show zzzzzzzz --store {store}", "has no record"),
+        ("catalog show abc --store {store}", "the first 6 of its 16 digits"),
+        ("catalog index {store} --store {store}", "could not be opened successfully\n"),
+        ("catalog list --store /tmp", "it is a folder"),
+        ("catalog index . --store /tmp", "it is a folder"),
         ("catalog search x --project lnk --store {store}", "did you mean link"),
         ("catalog index /no/such/place --store {store}", "no such folder"),
     ],

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -114,8 +117,42 @@ def test_bytes_that_are_no_text_are_explained(store: str, tmp_path: Path) -> Non
     assert done.returncode == 0, done.stderr
 
 
-def test_nothing_is_no_error(store: str) -> None:
-    assert windtunnel("explain", "--store", store, input="").returncode == 1
+@pytest.mark.parametrize(
+    "data", ["", " \n\n", "\0" * 1000, "all is well\n" * 300], ids=["none", "blank", "zeros", "log"]
+)
+def test_nothing_is_no_error_and_said_to_be_none(store: str, data: str) -> None:
+    done = windtunnel("explain", "--store", store, input=data)
+    assert done.returncode == 1
+    assert done.stdout.startswith("nothing in it reads like an error\n") and "shop" in done.stdout
+
+
+def test_a_folder_s_name_is_a_text_and_a_pipe_s_is_what_it_holds(store: str, tmp_path: Path) -> None:
+    done = windtunnel("explain", "--store", store, str(tmp_path))
+    assert done.returncode == 1 and "is a folder; it is taken as the text" in done.stderr
+    command = f"{shlex.quote(sys.executable)} -m windtunnel explain --store {store} <(echo {shlex.quote(MESSAGE)})"
+    piped = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False, timeout=60)
+    assert piped.returncode == 0, piped.stderr
+
+
+@pytest.mark.parametrize("content", [b"no catalog", None], ids=["a file", "a folder"])
+def test_a_store_that_is_none_exits_with_2_as_a_missing_one_does(tmp_path: Path, content: bytes | None) -> None:
+    path = tmp_path / "store"
+    path.mkdir() if content is None else path.write_bytes(content)
+    done = windtunnel("explain", "--store", str(path), MESSAGE, "--json")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert ("it is a folder" if content is None else "no catalog") in done.stderr
+
+
+def test_what_a_terminal_can_not_show_is_escaped(store: str) -> None:
+    done = windtunnel("explain", "--store", store, "ValueError: né à 🌀", environ={"PYTHONIOENCODING": "ascii"})
+    assert done.returncode == 1
+    assert done.stdout.startswith("ValueError: n\\xe9 \\xe0 \\U0001f300\n")
+
+
+def test_a_text_in_utf8_is_read_so_in_a_locale_that_knows_ascii_only(store: str) -> None:
+    plain = {"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": "utf-8"}
+    done = windtunnel("explain", "--store", store, "ValueError: né", environ=plain)
+    assert done.stdout.startswith("ValueError: né\n"), done.stderr
 
 
 def test_its_help_shows_how_it_is_used() -> None:

@@ -119,6 +119,8 @@ class Store:
         """
         if not write and not path.exists():
             raise StoreMissing(str(path))
+        if path.is_dir():
+            raise _unusable(path, "it is a folder", "Name the file of a catalog by --store.")
         with _translated(path):
             if write:
                 _make_folder(path)
@@ -182,7 +184,11 @@ class Store:
         if not rows:
             rows = self._successor_rows(key, version)
         if not rows:
-            raise NotInCatalog(str(self.path), "record", key if version is None else f"{key} in version {version}")
+            where = key if version is None else f"{key} in version {version}"
+            too_short = (
+                f"; give the first {_LEAST_PREFIX} of its 16 digits at least" if len(key) < _LEAST_PREFIX else ""
+            )
+            raise NotInCatalog(str(self.path), "record", where, too_short)
         if len({row[0] for row in rows}) > 1:
             several = ", ".join(sorted({row[0] for row in rows})[:4])
             raise NotInCatalog(str(self.path), "single record", key, f"; several begin with that: {several}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, PROJECT, STORE, open_store
-from windtunnel.cli.console import say
+from windtunnel.cli.console import say, tell_note
 from windtunnel.cli.flags import OURS, Flag
 from windtunnel.cli.parser import CommandParser, Positional
 from windtunnel.cli.values import SWITCH
@@ -106,6 +106,8 @@ def _followed(path: Path, *, new_only: bool, once: bool) -> Iterator[bytes]:
             "FILE", f"there is no file {path}", "Name a log file; without --once it is waited for."
         )
     is_first = True
+    if not path.exists():
+        tell_note(f"there is no file {path} yet; it is waited for")
     while True:
         try:
             with path.open("rb") as stream:

@@ -85,8 +85,10 @@ def _input_of(values: argparse.Namespace) -> tuple[str | None, Path | None]:
         if sys.stdin.isatty():
             tell_note("reading what you paste; Ctrl-D ends it")
         return None, None
-    if len(text) < 4_096 and "\n" not in text and os.path.isfile(text):
-        return None, Path(text)
+    if len(text) < 4_096 and "\n" not in text and os.path.exists(text):  # a pipe too: `explain <(kubectl logs pod)`
+        if not os.path.isdir(text):
+            return None, Path(text)
+        tell_note(f"{text} is a folder; it is taken as the text of an error")
     if " " not in text and text.endswith(_LOOKS_LIKE_A_FILE):
         tell_note(f"there is no file {text}; it is taken as the text of an error")
     return text, None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import io
 import os
 import select
 import sys
@@ -77,9 +78,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command line; the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     _open_missing_streams()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # what its encoding lacks, as stderr does it
     hide_in_process_title(known_secrets(arguments, os.environ))
     try:
-        _refuse_undecodable(arguments)
+        arguments = [_in_utf8(argument) for argument in arguments]
         code = _run(arguments)
         sys.stdout.flush()  # an error of it can still be told here
         return code
@@ -109,11 +112,15 @@ def _open_missing_streams() -> None:
             setattr(sys, ("stdin", "stdout", "stderr")[number], stream)
 
 
-def _refuse_undecodable(arguments: list[str]) -> None:
-    for argument in arguments:
-        if not argument.isascii() and any("\ud800" <= c <= "\udfff" for c in argument):
-            remedy = "Write it in UTF-8; a file of such a name can be given another."
-            raise ConfigurationError("command line", f"{argument!a} holds bytes that are no UTF-8", remedy)
+def _in_utf8(argument: str) -> str:
+    """As it was written, whatever the locale takes it for. Raises ConfigurationError for bytes that are no UTF-8."""
+    if argument.isascii() or not any("\ud800" <= character <= "\udfff" for character in argument):
+        return argument
+    try:
+        return os.fsencode(argument).decode("utf-8")
+    except UnicodeDecodeError as error:
+        remedy = "Write it in UTF-8; a file of such a name can be given another."
+        raise ConfigurationError("command line", f"{argument!a} holds bytes that are no UTF-8", remedy) from error
 
 
 def require_linux(platform: str) -> None:

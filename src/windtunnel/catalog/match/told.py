@@ -38,6 +38,8 @@ def explanation_text(explanation: Explanation, width: int = 80) -> str:
         lines += ["", *_error(error, records, told, width, len(explanation.errors))]
     if len(explanation.errors) > _MOST_SHOWN:
         lines += ["", f"… and {len(explanation.errors) - _MOST_SHOWN} more errors; --json has them all"]
+    if not explanation.errors:
+        lines += ["nothing in it reads like an error"]
     if not explanation.found:
         lines += ["", *_not_found(explanation, width)]
     else:

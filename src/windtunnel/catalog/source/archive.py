@@ -51,7 +51,8 @@ class ArchiveSource:
         try:
             entries = list(self._zip_entries() if _is_zip(path) else self._tar_entries())
         except _BROKEN as error:
-            raise CatalogSourceError(self.spec, f"it is no archive, or a broken one: {error}", _KINDS) from error
+            reason = str(error).partition("\n")[0].rstrip(":")  # tarfile lists all compressions that it is not
+            raise CatalogSourceError(self.spec, f"it is no archive, or a broken one: {reason}", _KINDS) from error
         top = _common_top([entry.path for entry in entries])
         self._names = {entry.path.removeprefix(top): entry for entry in entries if _is_inside(entry.name)}
         self.name, self.version = self._identity()
