@@ -163,6 +163,49 @@ def test_a_variant_that_is_made_has_no_second_record() -> None:
     assert "Made by `?` in `load`" in texts(record_like(records, "cannot read"), "trigger")[0]
 
 
+NESTED = """
+#[derive(Error, Debug)]
+pub enum ReadError {
+    #[error("no header in it")]
+    NoHeader,
+    #[error("it has size {size}")]
+    Size { size: usize },
+    #[error("it was closed")]
+    Closed,
+    #[error("it is old")]
+    Old,
+    #[error(transparent)]
+    Other(#[from] Inner),
+}
+
+fn read(size: usize) -> Result<(), Outer> {
+    if size == 0 {
+        return Err(Outer::from(ReadError::NoHeader));
+    }
+    parse(size).map_err(|e| match e {
+        Inner::Closed => Outer::new(ReadError::Closed),
+        other => wrap(ReadError::Size { size }, io::ErrorKind::Other),
+    })
+}
+
+fn is_old(error: &ReadError) -> bool {
+    matches!(error, ReadError::Old) || error == ReadError::Old || match error { ReadError::Old => true, _ => false }
+}
+"""
+
+
+def test_a_variant_that_is_made_within_something_else_has_its_sites_and_what_is_only_compared_has_none() -> None:
+    records = {record.type: record for record in records_of({"src/a.rs": NESTED})}
+    assert {type_: record.kind for type_, record in records.items() if "ReadError" in type_} == {
+        "ReadError::NoHeader": "construct", "ReadError::Size": "construct", "ReadError::Closed": "construct",
+        "ReadError::Old": "variant",
+    }  # fmt: skip
+    assert not [type_ for type_ in records if "ErrorKind" in type_]
+    (made,) = records["ReadError::NoHeader"].sites
+    assert (made.start, made.function) == (18, "read") and made.guards[-1].condition == "size == 0"
+    assert records["ReadError::Size"].text == "it has size {size}"
+
+
 def test_an_enum_that_only_writes_a_text_is_no_error() -> None:
     code = (
         "enum Mode { Fast }\nimpl fmt::Display for Mode { fn fmt(&self, f: &mut F) -> R { match self { "

@@ -151,6 +151,9 @@ class Assembly:
                     continue
                 type_ = known[1].name if known is not None else _simple(site.type, facts.language)
                 template, source = self._class_template(site, known), "message"
+                is_unsure = facts.language == "rust" and site.template is None and site.message_source == "statement"
+                if template is None and is_unsure:
+                    continue
                 if template is None:
                     template, source = site.template, site.message_source
                 if template is None or not any(template):
@@ -495,8 +498,10 @@ class Quotes:
 
 
 def _is_of_thiserror(each: ClassFacts) -> bool:
-    """A variant with an `#[error]`; an enum that writes a text in another way may be no error."""
-    return each.template is not None and any(line.text.lstrip().startswith("#[error") for line in each.excerpt)
+    """A variant with an `#[error]` of its own words; an enum that writes a text in another way may be no error."""
+    return num_literal_characters(each.template or ()) > 0 and any(
+        line.text.lstrip().startswith("#[error") for line in each.excerpt
+    )
 
 
 def _of_variant(variant: ClassFacts) -> RaiseFacts:

@@ -88,6 +88,7 @@ class RaiseFacts(msgspec.Struct, frozen=True, array_like=True):
     comment: Comment | None = None
     """Right above the statement, or at its end."""
     message_source: MessageSource = "message"
+    """`statement` without a template: it is a site only where its class has a message."""
 
 
 class HandlerFacts(msgspec.Struct, frozen=True, array_like=True):

@@ -368,13 +368,14 @@ class FileReader:
         arguments: tuple[tuple[str, tuple[Part, ...]], ...] = (),
         otherwise: tuple[MessageSource, str] | None = None,
         statement: Node | None = None,
+        is_sure: bool = True,
     ) -> None:
         """Note a site.
 
         `guards` are its own, beyond those on the way to it. `otherwise` stands for the message where there is none;
-        where that is None too, the class may have one.
+        where that is None too, the class may have one. A site that is not sure is one only where its class has.
         """
-        source: MessageSource = "message"
+        source: MessageSource = "message" if is_sure else "statement"
         if template is None and otherwise is not None:
             source, template = otherwise[0], (otherwise[1],)
         statement = statement or node

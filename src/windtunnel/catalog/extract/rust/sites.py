@@ -8,6 +8,7 @@ from tree_sitter import Node
 
 from windtunnel.catalog.extract.rust.errors import formatted, literal_of, pieces_of
 from windtunnel.catalog.extract.rust.macros import macro_site
+from windtunnel.catalog.extract.rust.nested import is_noted, variants_made
 from windtunnel.catalog.extract.rust.reader import RustReader
 from windtunnel.catalog.extract.syntax import first_line, last_line, one_line, ordered_captures, text
 from windtunnel.catalog.record import Cause, Guard
@@ -46,6 +47,10 @@ def find_sites(reader: RustReader) -> None:
     for node in found.get("exit", ()):
         if not reader.in_tests(node):
             _exit(reader, node)
+    for node, type_ in variants_made(reader):
+        if not is_noted(reader, node, type_):
+            made = _error(reader, node)
+            reader.add("construct", node, type_, None, arguments=made[2] if made else (), is_sure=False)
 
 
 def _exit(reader: RustReader, node: Node) -> None:
