@@ -164,8 +164,3 @@ def test_what_tests_expect_is_found_and_they_give_no_errors(
     assert (expected.type, expected.pattern, expected.is_regex) == (type_, pattern, is_regex)
     assert facts.functions[expected.function].is_test
     assert facts.is_test and not facts.raises and not facts.calls
-
-
-def test_a_method_that_is_called_suppress_is_another() -> None:
-    assert facts_of("with self.load.suppress():\n a()\n").handlers == ()
-    assert len(facts_of("with suppress(KeyError):\n a()\n").handlers) == 1
