@@ -17,7 +17,8 @@ from windtunnel.units import NS_PER_S
 
 ENGINE = "engine"
 _HELP = "`windtunnel bench serve --embedded help` tells what can be written."
-_START_S = 30.0
+_START_S = 120.0
+"""The first engine of an installation compiles its policy."""
 _STOP_S = 5.0
 
 

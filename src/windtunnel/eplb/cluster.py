@@ -2,7 +2,7 @@
 
 Everything here runs in one asyncio loop. `run` is the director: it does one thing at a time, and what is most urgent
 first: cover what a death left without a home, let ranks join, do what was asked for. Deaths interrupt whatever runs,
-because the coordinator's machine hears of them at once.
+because the coordinator's machine hears of them at once; and while a job only waits for a plan, what is urgent is done.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from windtunnel import clock
 from windtunnel.eplb import control
@@ -46,6 +46,7 @@ from windtunnel.units import NS_PER_S, s_to_ns
 _TICK_S = 0.02
 _WAIT_S = 0.001
 _RESTORE_AGAIN_S = 2.0
+_Found = TypeVar("_Found")
 
 
 @dataclass(frozen=True)
@@ -207,21 +208,43 @@ class Cluster:
 
     async def _do_next(self) -> bool:
         """Do the most urgent thing; False: there is none."""
+        if await self._do_urgent():
+            return True
+        if self._jobs:
+            await self._jobs.popleft()()
+            return True
+        self._metrics.set_cluster(self.committed, self.live_topology)
+        self.idle.set()
+        if self.members and not self.committed.missing:
+            self.ready.set()
+        return False
+
+    async def _do_urgent(self) -> bool:
+        """Do what can't wait for a job to end; False: there is nothing."""
         if self._dead_with_slots():
             await self._mask_dead()
         elif self._may_restore():
             await self._restore()
         elif self._arrivals:
             await self._admit_arrivals()
-        elif self._jobs:
-            await self._jobs.popleft()()
         else:
-            self._metrics.set_cluster(self.committed, self.live_topology)
-            self.idle.set()
-            if self.members and not self.committed.missing:
-                self.ready.set()
             return False
         return True
+
+    async def meanwhile(self, work: Awaitable[_Found]) -> _Found:
+        """For jobs: wait for something that takes its time, and do what is urgent meanwhile. Membership and what serves
+        may have changed then."""
+        task = asyncio.ensure_future(work)
+        try:
+            while not task.done():
+                self._wake.clear()
+                if not await self._do_urgent():
+                    roused = asyncio.ensure_future(self._wake.wait())
+                    await asyncio.wait((task, roused), return_when=asyncio.FIRST_COMPLETED)
+                    roused.cancel()
+            return task.result()
+        finally:
+            task.cancel()
 
     def submit(self, job: Callable[[], Awaitable[None]]) -> None:
         """Do this when nothing more urgent is to be done."""

@@ -27,7 +27,7 @@ from windtunnel.eplb.faults import FailAt, How
 from windtunnel.eplb.limits import require_counts
 from windtunnel.eplb.load import LoadWindow
 from windtunnel.eplb.metrics import EplbMetrics
-from windtunnel.eplb.placement import Placement
+from windtunnel.eplb.placement import EMPTY, Placement
 from windtunnel.eplb.plan import Plan
 from windtunnel.eplb.planning import Planner
 from windtunnel.eplb.policies import Budget, Constraints, Explanation, Load, Policy, Split, policy
@@ -211,6 +211,23 @@ class Rebalancer:
 
     # --- for the engine -------------------------------------------------------------------------------------------
 
+    def warm_up(self, num_experts: int) -> None:
+        """Have the policy compiled, or its compiled code loaded, before the first plan is wanted.
+
+        Without it the first plan does that, for some 20 s once after an installation, and else for half a second; what
+        serves in the same process runs beside it. May be called by any thread, also before `start`.
+        """
+        topology = self._cluster.topology
+        slots = np.arange(topology.num_slots) % num_experts
+        per_rank = topology.slots_per_rank
+        starts = np.cumsum((0, *per_rank))
+        rows = np.full((1, len(per_rank), max(per_rank)), EMPTY, np.int32)
+        for rank, count in enumerate(per_rank):
+            rows[0, rank, :count] = slots[starts[rank] : starts[rank] + count]
+        load = LoadWindow.of(np.random.default_rng(0).integers(1, 1000, (2, 1, num_experts)))
+        placement = Placement.of(rows, num_experts, slots_per_rank=per_rank)
+        Planner(self._policy, self.config.constraints, self.config.budget).warm_up(load, topology, placement)
+
     @property
     def table(self) -> Routing | None:
         """What to route by now; None before the first epoch. Reading it takes no lock."""
@@ -341,7 +358,8 @@ class Rebalancer:
         while True:
             members = set(cluster.members)
             try:
-                placement, explanation, plan = await asyncio.to_thread(self._plan, target, topology, base)
+                planning = asyncio.to_thread(self._plan, target, topology, base)
+                placement, explanation, plan = await cluster.meanwhile(planning)
             except WindtunnelError:
                 if members == set(cluster.members):
                     raise

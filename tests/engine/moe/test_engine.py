@@ -13,8 +13,11 @@ from tests.engine.moe.generating import CONFIG, LocalExperts, generated, model_o
 from windtunnel.engine.moe.core import Engine, EngineConfig
 from windtunnel.engine.moe.sampling import Sampling
 from windtunnel.engine.moe.scheduler import Chosen, Generation
+from windtunnel.eplb.events import Event
 from windtunnel.eplb.faults import FailAt
 from windtunnel.eplb.placement import Placement
+from windtunnel.eplb.policies import Explanation, Load, incremental
+from windtunnel.eplb.topology import Topology
 from windtunnel.errors import EngineConfigError, EngineFull, EngineRequestError, ExpertsUnavailable, WindtunnelError
 
 ASKED = prompts(6, most=40)
@@ -202,3 +205,31 @@ def test_a_cancelled_generation_gives_its_blocks_back(engine: Engine) -> None:
 def test_too_few_slots_are_told_before_anything_is_started(folder: Path) -> None:
     with pytest.raises(EngineConfigError, match=r"2 ranks × 7 slots are 14 for 16 experts"):
         EngineConfig(CONFIG, folder, ranks=2, slots_per_rank=7)
+
+
+def test_a_rank_that_dies_while_a_policy_thinks_is_evicted_at_once(
+    engine_config: EngineConfig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started, thinks, may_end, restored = (threading.Event() for _ in range(4))
+
+    def ponderous(load: Load, topology: Topology, committed: Placement, *_: object) -> tuple[Placement, Explanation]:
+        if started.is_set():
+            thinks.set()
+            assert may_end.wait(60)
+        return committed, Explanation("ponderous", 1.0, 1.0, 0, 0.0, {})
+
+    def note(event: Event) -> None:
+        if event.what == "restored":
+            restored.set()
+
+    monkeypatch.setattr(incremental, "plan", ponderous)
+    with Engine(engine_config, on_event=note) as engine:
+        started.set()
+        future = engine.rebalance()
+        assert thinks.wait(30)
+        engine.fleet.kill(1)
+        assert restored.wait(30)
+        assert engine.rebalancer.live_ranks == [0, 2, 3]
+        assert not future.done()
+        may_end.set()
+        assert future.result(30).result in ("nothing to do", "committed")

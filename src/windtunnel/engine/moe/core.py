@@ -132,6 +132,8 @@ class Engine:
     def start(self) -> Engine:
         """Make or find the model, start the ranks, and wait until they serve. Raises WindtunnelError."""
         config = self.config
+        warming = threading.Thread(target=self.rebalancer.warm_up, args=(config.model.num_experts,), daemon=True)
+        warming.start()  # before anybody is served: compiling would hold up every step
         folder = write_model(config.model, config.folder)
         self.model_folder = folder
         self.rebalancer.start()
@@ -152,6 +154,7 @@ class Engine:
         )
         self._thread.start()
         self.rebalancer.wait_ready(_READY_S)
+        warming.join()
         return self
 
     def close(self) -> None:
