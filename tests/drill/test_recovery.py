@@ -7,15 +7,15 @@ import pytest
 
 from tests.drill.served import serve, stalled, traffic
 from tests.measure.making import answered
-from windtunnel.drill.recovery import goodput_lost_ratio, recoveries, seen
+from windtunnel.drill.recovery import Effect, goodput_lost_ratio, recoveries, seen
 from windtunnel.drill.traffic import Traffic
 
 STEP_S = 0.1
 """What an instant may be off by where nothing came at all: two steps of the windows and a few gaps between tokens."""
 
 
-def recover_s(flow: Traffic, *effects_s: float, level_ratio: float = 0.7) -> list[float | None]:
-    _, found = recoveries(flow, effects_s, level_ratio)
+def recover_s(flow: Traffic, *effects_s: float, level_ratio: float = 0.7, at_once: bool = True) -> list[float | None]:
+    _, found = recoveries(flow, [Effect(at_s, acts_at_once=at_once) for at_s in effects_s], level_ratio)
     return [None if each.back_s is None else each.back_s - at_s for each, at_s in zip(found, effects_s, strict=True)]
 
 
@@ -30,8 +30,15 @@ def test_an_outage_ends_when_tokens_come_again(outage_s: float) -> None:
 
 
 def test_an_outage_that_begins_a_while_after_the_action_counts_from_the_action() -> None:
-    (found,) = recover_s(traffic(serve(stalled(6.0, 7.0))), 4.0)
-    assert found == pytest.approx(3.0, abs=STEP_S)
+    (found,) = recover_s(traffic(serve(stalled(5.5, 6.5))), 4.0)
+    assert found == pytest.approx(2.5, abs=STEP_S)
+
+
+def test_after_two_seconds_at_its_level_service_is_back_but_for_what_takes_its_time() -> None:
+    flow = traffic(serve(stalled(7.0, 8.0)))
+    assert recover_s(flow, 4.0) == [0.0]
+    (found,) = recover_s(flow, 4.0, at_once=False)
+    assert found == pytest.approx(4.0, abs=STEP_S)
 
 
 def test_service_that_did_not_come_back_has_no_recovery() -> None:
@@ -39,7 +46,7 @@ def test_service_that_did_not_come_back_has_no_recovery() -> None:
 
 
 def test_a_hiccup_long_after_the_action_is_not_the_actions() -> None:
-    assert recover_s(traffic(serve(stalled(7.0, 7.25))), 4.0) == [0.0]
+    assert recover_s(traffic(serve(stalled(5.5, 5.75))), 4.0) == [0.0]
     (found,) = recover_s(traffic(serve(stalled(4.0, 4.25))), 4.0)
     assert found == pytest.approx(0.25, abs=STEP_S)
 
@@ -109,23 +116,23 @@ def test_without_any_token_nothing_can_be_said() -> None:
 
 
 def test_windows_are_wide_enough_for_slow_streams() -> None:
-    width_s, _ = recoveries(traffic(serve(every_s=0.5, gap_s=0.1, for_s=30)), [15.0], 0.7)
+    width_s, _ = recoveries(traffic(serve(every_s=0.5, gap_s=0.1, for_s=30)), [Effect(15.0)], 0.7)
     assert 1.0 < width_s <= 5.0
-    assert recoveries(traffic(serve()), [4.0], 0.7)[0] == 0.5
+    assert recoveries(traffic(serve()), [Effect(4.0)], 0.7)[0] == 0.5
 
 
 def test_all_of_the_good_tokens_are_lost_in_an_outage_and_none_without() -> None:
     flow = traffic(serve(stalled(4.0, 6.0)))
-    lost = goodput_lost_ratio(flow, 1.0, 4.0, 6.0 - 0.001)
+    lost = goodput_lost_ratio(flow, (1.0, 4.0), 4.0, 6.0 - 0.001)
     assert lost == pytest.approx(1.0, abs=0.02)
-    assert goodput_lost_ratio(flow, 1.0, 4.0, 4.0) == 0.0
-    assert goodput_lost_ratio(traffic(serve()), 1.0, 4.0, 6.0) == pytest.approx(0.0, abs=0.02)
+    assert goodput_lost_ratio(flow, (1.0, 4.0), 4.0, 4.0) == 0.0
+    assert goodput_lost_ratio(traffic(serve()), (1.0, 4.0), 4.0, 6.0) == pytest.approx(0.0, abs=0.02)
 
 
 def test_tokens_of_requests_that_miss_an_objective_are_no_good_tokens() -> None:
     late = serve(stalled(4.0, 5.0))
     all_good, with_objective = traffic(late), traffic(late, bounds_ms={"e2el": 500})
-    lost = [goodput_lost_ratio(flow, 1.0, 4.0, 5.1) for flow in (all_good, with_objective)]
+    lost = [goodput_lost_ratio(flow, (1.0, 4.0), 4.0, 5.1) for flow in (all_good, with_objective)]
     assert lost[0] == pytest.approx(0.0, abs=0.1) and lost[1] == pytest.approx(0.6, abs=0.15)
 
 
@@ -170,4 +177,4 @@ def test_the_series_has_every_token_and_every_failure_once() -> None:
     series = traffic(records).series()
     assert sum(series.tokens_per_s) * series.bin_s == pytest.approx(199 * 10)
     assert sum(series.failed) == 1
-    assert np.mean(series.in_flight[20:40]) == pytest.approx(4.0, abs=0.3)
+    assert np.mean(series.in_flight[40:80]) == pytest.approx(4.0, abs=0.3)

@@ -17,17 +17,23 @@ ENGINE = """
     load: {num_prompts: 280, request_rate: 40, random_input_len: 24, random_output_len: 24, temperature: 0}
     expect: {failed: 0, tokens_changed: 0}
 """
+TRIES = 3
+TIMES = {"detect_s", "recover_s", "worst_gap_s"}
+"""What a machine that does something else meanwhile may miss, once or twice."""
 ON_THE_WAY = [t.name for t in RANK if t.trigger not in ("prepare_without_copies", "disagree", "copy_failed", "abort")]
 """The transitions that a rank makes on its way through a transaction that moves experts to it."""
 
 
 @pytest.mark.parametrize("name", [name for name in shipped_names() if name != DEFAULT])
 def test_every_shipped_scenario_passes(name: str, tmp_path: Path) -> None:
-    done = run(tmp_path, "drill", name, "--json")
-    found = result(done)
-    assert not problems(found)
+    for _ in range(TRIES):
+        done = run(tmp_path, "drill", name, "--json")
+        found = result(done)
+        missed = {expectation["key"] for expectation in found["expectations"] if not expectation["met"]}
+        assert not problems(found) and not missed - TIMES, found["expectations"]
+        if not missed:
+            break
     assert done.returncode == 0 and found["passed"], found["expectations"]
-    assert all(expectation["met"] for expectation in found["expectations"])
 
 
 @pytest.mark.long
@@ -45,10 +51,15 @@ def test_a_rank_that_dies_or_hangs_at_a_transition_loses_no_request_and_changes_
 
 
 def test_a_bare_drill_kills_a_rank_in_mid_transfer_and_prints_the_timeline(tmp_path: Path) -> None:
-    done = run(tmp_path, "drill")
+    for _ in range(TRIES):
+        done = run(tmp_path, "drill")
+        if done.returncode == 0:
+            break
     assert done.returncode == 0, done.stdout
     assert done.stdout.startswith(open_scenario(DEFAULT).scenario.title)
-    told = [line.split(" s  ")[1] for line in done.stdout.splitlines() if " s  " in line and "·" in line]
-    order = [next(n for n, line in enumerate(told) if word in line) for word in ("armed", "lost", "evicted", "joined")]
+    events = done.stdout.partition("\naction ")[0].splitlines()
+    order = [
+        next(n for n, line in enumerate(events) if word in line) for word in ("armed", "lost", "evicted", "joined")
+    ]
     assert order == sorted(order)
     assert "✓ failed 0" in done.stdout and "✓ tokens_changed 0" in done.stdout

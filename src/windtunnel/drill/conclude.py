@@ -11,7 +11,7 @@ from windtunnel.clock import local_time
 from windtunnel.drill.admin import Told
 from windtunnel.drill.bounds import parse_bound
 from windtunnel.drill.reading import ScenarioFile
-from windtunnel.drill.recovery import Recovered, goodput_lost_ratio, recoveries, seen
+from windtunnel.drill.recovery import Effect, Recovered, goodput_lost_ratio, recoveries, seen
 from windtunnel.drill.run import ActionOutcome, Outcome
 from windtunnel.drill.scenario import Action
 from windtunnel.drill.traffic import Traffic
@@ -106,7 +106,8 @@ def _actions(
     exact = [_at_latest_when_lost(action, outcome.events) for action in outcome.actions]
     done = sorted((a for a in exact if a.at_ns is not None), key=lambda a: a.at_ns or 0)
     effects_s = [((a.at_ns or 0) - begun_ns) / NS_PER_S for a in done]
-    width_s, recovered = recoveries(traffic, effects_s, found.scenario.level_ratio)
+    effects = [Effect(at_s, _acts_at_once(a.action)) for a, at_s in zip(done, effects_s, strict=True)]
+    width_s, recovered = recoveries(traffic, effects, found.scenario.level_ratio)
     reports = [_not_done(action) for action in outcome.actions if action.at_ns is None]
     followed = zip(done, effects_s, [*effects_s, traffic.end_s][1:], recovered, strict=True)
     return width_s, [
@@ -136,10 +137,10 @@ def _done(
     report.tokens_changed, report.worst_gap_s = figures.tokens_changed, figures.worst_gap_s
     report.detect_s = _detect_s(outcome, events)
     report.recover_s = None if back_s is None else back_s - at_s
-    report.comparable = recovered.level is not None
-    report.goodput_lost_ratio = goodput_lost_ratio(traffic, recovered.level_from_s, at_s, back_s)
-    report.before = traffic.phase(recovered.level_from_s, at_s)
-    if report.comparable:
+    report.comparable = recovered.before_s is not None
+    if recovered.before_s is not None:
+        report.goodput_lost_ratio = goodput_lost_ratio(traffic, recovered.before_s, at_s, back_s)
+        report.before = traffic.phase(*recovered.before_s)
         report.during = traffic.phase(at_s, traffic.end_s if back_s is None else back_s)
     report.after = None if back_s is None else traffic.phase(back_s, max(until_s, back_s))
     return report
@@ -154,6 +155,10 @@ def _not_done(outcome: ActionOutcome) -> ActionReport:
 def _report(action: Action) -> ActionReport:
     planned = f"when {action.when}" if action.when is not None else f"after {action.after_s:g} s"
     return ActionReport(label=action.label, kind=action.kind, planned=planned, at_s=None)
+
+
+def _acts_at_once(action: Action) -> bool:
+    return action.kind not in ("exec", "http", "load", "rebalance")
 
 
 def _can_be_detected(report: ActionReport) -> bool:

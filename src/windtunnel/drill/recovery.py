@@ -15,7 +15,8 @@ Service is *back* at the end of the last bad stretch: of windows that are not at
 token that alone would make a window bad (what was due may come at once afterwards) and is longer than any before. A
 stretch counts when it begins within a window of the action, or lasts for a window: a hiccup much later is not the
 action's. One that begins less than a window before the next action is the next one's; one that begins earlier and goes
-on counts for both. Where no token came at all the instant that is told is exact; else it is off by a part of a window.
+on counts for both. After an action that acts at once, service that was at its level for two seconds is back, whatever
+comes later. Where no token came at all the instant that is told is exact; else it is off by a part of a window.
 
 Recovery counts from the moment the action took effect: for a rank that was to fail at a transition, from the death or
 stop of its process.
@@ -39,6 +40,8 @@ _TOKENS = 60
 """Of a window, about: fewer make its speed a matter of chance."""
 _NEAR = 0.9
 """Of the slowest window before: so much lower is still as it was."""
+_SETTLED_S = 2.0
+"""At its level for so long, service is back: what follows is not the doing of an action that acts at once."""
 _ALIKE = 0.02
 """Spread of requests in flight over their mean, below which it tells nothing of what more of them cost."""
 _THIN = 0.1
@@ -152,21 +155,39 @@ class _Stretch(NamedTuple):
     """Infinite: it did not come back."""
 
 
+class Effect(NamedTuple):
+    """When an action took effect."""
+
+    at_s: float
+    acts_at_once: bool = True
+    """False: what it does may show a while later, as the end of a pod that is given time to end."""
+
+
 def back_at_s(
-    traffic: Traffic, windows: Windows, level: Level, level_from_s: float, effect_s: float, next_s: float | None
+    traffic: Traffic,
+    windows: Windows,
+    level: Level,
+    before_s: tuple[float, float],
+    effect: Effect,
+    next_s: float | None,
 ) -> float | None:
-    """When service was back at its level; `effect_s` itself where it never left it, None where it did not come back."""
-    width_s = windows.width_s
+    """When service was back at its level: the effect's instant where it never left it, None where it did not come back.
+
+    `before_s` is the stretch that the level is from, `next_s` the next action's instant.
+    """
+    effect_s, width_s = effect.at_s, windows.width_s
     first = int(np.searchsorted(windows.begin, effect_s))
     if not len(windows.begin) or np.isnan(windows.speed[first:]).all():
         return None  # nothing was seen of what followed
     stretches = [
         *_bad_windows(windows, level, first),
-        *_long_gaps(traffic, level, level_from_s, effect_s, width_s),
+        *_long_gaps(traffic, level, before_s, effect_s, width_s),
     ]
     back_s = effect_s
     for begin_s, end_s in _merged(stretches):
         is_next = next_s is not None and begin_s + width_s > next_s
+        if effect.acts_at_once and begin_s > back_s + _SETTLED_S:
+            break
         if begin_s <= effect_s + width_s or (end_s - begin_s >= width_s and not is_next):
             back_s = end_s
     return None if np.isinf(back_s) else back_s
@@ -183,10 +204,10 @@ def _bad_windows(windows: Windows, level: Level, first: int) -> Iterator[_Stretc
 
 
 def _long_gaps(
-    traffic: Traffic, level: Level, level_from_s: float, effect_s: float, width_s: float
+    traffic: Traffic, level: Level, before_s: tuple[float, float], effect_s: float, width_s: float
 ) -> Iterator[_Stretch]:
     """Times without a token that alone make a window bad, also where what was due came at once afterwards."""
-    usual_s = traffic.worst_gap_s(level_from_s, effect_s) or 0.0
+    usual_s = traffic.worst_gap_s(*before_s) or 0.0
     begin, end = traffic.gaps()
     long = (end - begin > max(level.shortfall * width_s, usual_s / _NEAR)) & (end > effect_s)
     last_token_s = float(traffic.token_at[-1])
@@ -207,44 +228,44 @@ def _merged(stretches: Sequence[_Stretch]) -> list[_Stretch]:
 class Recovered(NamedTuple):
     """What followed an action, in seconds since the load's begin."""
 
-    level_from_s: float
-    """From when on the windows were taken that its level is from."""
     back_s: float | None
-    level: Level | None
-    """None: there was no time before to compare with."""
+    before_s: tuple[float, float] | None
+    """The stretch that the level is from. None: there was no time before to compare with."""
 
 
-def recoveries(traffic: Traffic, effects_s: Sequence[float], level_ratio: float) -> tuple[float, list[Recovered]]:
+def recoveries(traffic: Traffic, effects: Sequence[Effect], level_ratio: float) -> tuple[float, list[Recovered]]:
     """The windows' width, and for each action, in the order in which they took effect, what followed it."""
-    width_s = window_width_s(traffic, effects_s[0] if effects_s else traffic.end_s)
+    width_s = window_width_s(traffic, effects[0].at_s if effects else traffic.end_s)
     windows = Windows.of(traffic, width_s)
     found: list[Recovered] = []
     level: Level | None = None
+    before_s = (0.0, 0.0)
     first_s = float(windows.begin[0]) if len(windows.begin) else 0.0
-    level_from_s = first_s + width_s  # the first windows are a ramp
-    for number, effect_s in enumerate(effects_s):
-        next_s = effects_s[number + 1] if number + 1 < len(effects_s) else None
-        level = level_of(windows, level_from_s, effect_s, level_ratio) or level
-        if level is None:  # better a ramp than nothing
-            level, level_from_s = level_of(windows, first_s, effect_s, level_ratio), first_s
+    begin_s = first_s + width_s  # the first windows are a ramp
+    for number, effect in enumerate(effects):
+        next_s = effects[number + 1].at_s if number + 1 < len(effects) else None
+        for since_s in (begin_s, first_s) if level is None else (begin_s,):  # better a ramp than nothing
+            if (new := level_of(windows, since_s, effect.at_s, level_ratio)) is not None:
+                level, before_s = new, (since_s, effect.at_s)
+                break
         if level is None:
-            found.append(Recovered(level_from_s, None, None))
+            found.append(Recovered(None, None))
             continue
-        back_s = back_at_s(traffic, windows, level, level_from_s, effect_s, next_s)
-        found.append(Recovered(level_from_s, back_s, level))
-        level_from_s = max(level_from_s, traffic.end_s if back_s is None else back_s)
+        back_s = back_at_s(traffic, windows, level, before_s, effect, next_s)
+        found.append(Recovered(back_s, before_s))
+        begin_s = max(begin_s, traffic.end_s if back_s is None else back_s)
     return width_s, found
 
 
-def goodput_lost_ratio(traffic: Traffic, level_from_s: float, effect_s: float, back_s: float | None) -> float | None:
+def goodput_lost_ratio(
+    traffic: Traffic, before_s: tuple[float, float], effect_s: float, back_s: float | None
+) -> float | None:
     """Share of the good tokens of the time before that did not come until service was back, or until the end."""
     until_s = traffic.end_s if back_s is None else back_s
     if until_s <= effect_s:
         return 0.0
-    if effect_s <= level_from_s:
-        return None
-    before, at, after = traffic.tokens_until(np.array([level_from_s, effect_s, until_s]), of_good=True)
-    expected = (at - before) / (effect_s - level_from_s) * (until_s - effect_s)
+    begin, end, at, after = traffic.tokens_until(np.array([*before_s, effect_s, until_s]), of_good=True)
+    expected = (end - begin) / (before_s[1] - before_s[0]) * (until_s - effect_s)
     return None if expected <= 0 else float(max(0.0, 1 - (after - at) / expected))
 
 

@@ -17,7 +17,8 @@ from windtunnel.measure.run import RunEnd, RunFacts
 from windtunnel.report.drill import Phase, Series
 from windtunnel.units import NS_PER_S
 
-BIN_S = 0.1
+_BINS_S = (0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+_MOST_BINS = 400
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,11 +141,12 @@ class Traffic:
 
     def series(self) -> Series:
         """Bin by bin."""
-        edges = np.asarray(np.arange(int(self.end_s / BIN_S) + 2) * BIN_S, dtype=np.float64)
+        bin_s = next((each for each in _BINS_S if self.end_s / each <= _MOST_BINS), _BINS_S[-1])
+        edges = np.asarray(np.arange(int(self.end_s / bin_s) + 2) * bin_s, dtype=np.float64)
         return Series(
-            bin_s=BIN_S,
-            tokens_per_s=(np.diff(self.tokens_until(edges)) / BIN_S).tolist(),
-            in_flight=(np.diff(self.in_flight_s(edges)) / BIN_S).tolist(),
+            bin_s=bin_s,
+            tokens_per_s=(np.diff(self.tokens_until(edges)) / bin_s).tolist(),
+            in_flight=(np.diff(self.in_flight_s(edges)) / bin_s).tolist(),
             failed=np.diff(self.ended_until(edges, failed=True)).astype(int).tolist(),
         )
 

@@ -71,6 +71,7 @@ class ActionReport(Figures, kw_only=True):
     comparable: bool = True
     """False: too little came before it to say what the level was, so `recover_s` is not known."""
     before: Phase | None = None
+    """What it is compared with: where the action before had not recovered yet, the time before that one."""
     during: Phase | None = None
     """Until service was back at its level; None where it never left it."""
     after: Phase | None = None
