@@ -17,6 +17,8 @@ TOLD = (
     "rebalancing", "rebalanced", "rebalance refused", "refused", "ended",
 )  # fmt: skip
 """What of the engine's events a timeline tells; --json has all."""
+_UNTOLD = ("generation", "pid", "ended")
+"""Facts that tell an engine's developer something, and the story nothing."""
 _DRILL = "drill"
 
 
@@ -62,7 +64,8 @@ def _is_told(event: Event) -> bool:
 
 def event_text(event: Event) -> str:
     """`coordinator: lost rank 1, reason …`."""
-    facts = ", ".join(f"{name} {_fact(value)}" for name, value in event.facts.items() if value not in (None, "", []))
+    told = {name: value for name, value in event.facts.items() if name not in _UNTOLD and value not in (None, "", [])}
+    facts = ", ".join(f"{name} {_fact(value)}" for name, value in told.items())
     who = "" if event.who == _DRILL else f"{event.who}: "
     return shortened(printable(f"{who}{event.what}{' · ' if facts else ''}{facts}"), _MOST_CHARS)
 

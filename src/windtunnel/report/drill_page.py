@@ -40,8 +40,8 @@ p { margin: .25rem 0; color: var(--faint); max-width: 50rem; overflow-wrap: anyw
 .timeline .failed { fill: var(--bad) } .timeline .during { fill: var(--during); fill-opacity: .28 }
 .timeline .serving { fill: var(--good); fill-opacity: .55 } .timeline .hung { fill: var(--hung) }
 .timeline .away { fill: var(--away); fill-opacity: .8 } .timeline .epoch { stroke: var(--ink); stroke-opacity: .45 }
-.key { font-size: .8125rem } .key i { display: inline-block; width: .9em; height: .7em; border-radius: 2px;
-  margin: 0 .35em 0 .9em; opacity: .8 }
+.key { font-size: .8125rem; max-width: none } .key span { display: inline-block; margin-right: 1.1em }
+.key i { display: inline-block; width: .9em; height: .7em; border-radius: 2px; margin-right: .35em; opacity: .8 }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums; font-size: .9375rem }
 th, td { text-align: right; white-space: nowrap; padding: .35rem 0 .35rem 1.25rem;
   border-bottom: 1px solid var(--line) }
@@ -125,8 +125,8 @@ def _words(key: str) -> str:
 
 def _key(drill: Drill) -> str:
     keys = (*_KEY, *(_KEY_OF_RANKS if drill.ranks else ()))
-    parts = [f'<i style="background:var(--{color})"></i>{text}' for color, text in keys]
-    lines = "; thin lines: a new routing was published" if drill.ranks else ""
+    parts = [f'<span><i style="background:var(--{color})"></i>{text}</span>' for color, text in keys]
+    lines = "<span>thin lines: a new routing was published</span>" if drill.ranks else ""
     return f'<p class="key">{"".join(parts)}{lines}</p>'
 
 
