@@ -32,6 +32,12 @@ def test_a_scenario_is_read_with_its_actions_in_order() -> None:
     assert scenario.actions[1].exec == Exec(command=["ls"]) and scenario.actions[1].when == "completed >= 5"
 
 
+def test_the_words_of_a_command_line_are_taken_as_they_are_written() -> None:
+    text = HEAD + "actions:\n- after_s: 1\n  exec: {command: [kill, -0012, 1e3, yes, null], undo: [0x10]}\n"
+    asked = read_scenario(text, "drill.yaml").scenario.actions[0].exec
+    assert asked is not None and asked.command == ["kill", "-0012", "1e3", "yes", "null"] and asked.undo == ["0x10"]
+
+
 def test_the_engines_keys_become_its_text_with_the_admin_api() -> None:
     text = HEAD.replace('"paced:ttft=20ms"', "{ranks: 4, restart: true}")
     assert read_scenario(text, "d").scenario.target.embedded_text == "engine:ranks=4,restart,admin"

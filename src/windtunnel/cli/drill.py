@@ -121,7 +121,9 @@ def _refuse_what_leaves_the_drill(found: ScenarioFile) -> None:
         for action in found.scenario.actions
         if action.exec is not None or (action.signal is not None and (action.signal.pid or action.signal.pid_file))
     ]
-    undone = [f"at the end: {shlex.join(a.exec.undo)}" for a in found.scenario.actions if a.exec and a.exec.undo]
+    undone = [
+        f"at the end: {shlex.join(map(str, a.exec.undo))}" for a in found.scenario.actions if a.exec and a.exec.undo
+    ]
     if shown:
         problem = f"{found.name} does this on your machine: {'; '.join([*shown, *undone])}"
         raise ConfigurationError("drill", problem, "Read it, then add --yes. Nothing was done.")

@@ -158,7 +158,7 @@ class Deeds:
     async def _exec(self, asked: Exec) -> Deed:
         undo = asked.undo
         if undo is not None:
-            self._undo[f"exec {' '.join(asked.command)}"] = lambda: run_program(undo, asked.timeout_s)
+            self._undo[f"exec {' '.join(map(str, asked.command))}"] = lambda: run_program(undo, asked.timeout_s)
         at_ns = monotonic_ns()
         said = await run_program(asked.command, asked.timeout_s)
         return Deed(at_ns, {"said": said} if said else {})

@@ -8,16 +8,18 @@ import signal
 from collections.abc import Sequence
 from pathlib import Path
 
+from windtunnel.drill.scenario import Word
 from windtunnel.errors import ActionFailed
 
 _TAIL_CHARS = 300
 
 
-async def run_program(command: Sequence[str], timeout_s: float) -> str:
+async def run_program(words: Sequence[Word], timeout_s: float) -> str:
     """Run a program without a shell, and return the end of what it said; raises ActionFailed where it fails.
 
     When its time is over, or the wait is cancelled, it is killed with all that it started.
     """
+    command = [str(word) for word in words]
     try:
         process = await asyncio.create_subprocess_exec(
             *command,

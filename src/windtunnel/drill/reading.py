@@ -28,6 +28,8 @@ _FOLDER = files("windtunnel.drill") / "scenarios"
 DEFAULT = "kill-in-transfer"
 """The shipped scenario that is run where none is named."""
 _ANYWHERE = ("http", "exec", "signal", "load")
+_DEPTH_OF_WORDS = 5
+"""Of the words of a command line: `("actions", 0, "exec", "command", 2)`."""
 _STEP = re.compile(r"\.(\w+)|\[(\d+)\]")
 
 
@@ -128,6 +130,8 @@ def _plain(node: Node, loader: yaml.SafeLoader, name: str, lines: dict[Path_, in
         return found
     if isinstance(node, SequenceNode):
         return [_plain(item, loader, name, lines, (*path, number)) for number, item in enumerate(node.value)]
+    if path[2:3] == ("exec",) and len(path) == _DEPTH_OF_WORDS:
+        return node.value
     value = loader.construct_object(node)
     is_known = value is None or isinstance(value, str | int | float | bool)
     return value if is_known else node.value  # what YAML takes for a date is text to us

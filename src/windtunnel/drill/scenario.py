@@ -15,6 +15,8 @@ Seconds = Annotated[float, Meta(ge=0)]
 Positive = Annotated[float, Meta(gt=0)]
 Rank = Annotated[int, Meta(ge=0)]
 Share = Annotated[float, Meta(gt=0, le=1)]
+Word = str | int | float
+"""Of a command line; taken as it is written."""
 Scalar = str | int | float | bool
 
 
@@ -92,9 +94,9 @@ class Http(Shape, frozen=True, kw_only=True):
 class Exec(Shape, frozen=True, kw_only=True):
     """Run a program, without a shell. Only with `--yes`."""
 
-    command: Annotated[list[str], Meta(min_length=1)]
+    command: Annotated[list[Word], Meta(min_length=1)]
     """The program and its arguments."""
-    undo: list[str] | None = None
+    undo: list[Word] | None = None
     """Run at the drill's end, however it ends, if the program was started. Make it harmless where it isn't needed."""
     timeout_s: Positive = 30.0
 
@@ -232,7 +234,7 @@ def _short(value: Any) -> str:
     if isinstance(value, Struct):
         parts = msgspec.to_builtins(value)
         shown = (
-            " ".join(item) if isinstance(item, list) else f"{item}" if name in _PLAIN else f"{name}={item}"
+            " ".join(map(str, item)) if isinstance(item, list) else f"{item}" if name in _PLAIN else f"{name}={item}"
             for name, item in parts.items()
             if name not in ("undo", "body", "headers")
         )
