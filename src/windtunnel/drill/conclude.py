@@ -22,8 +22,8 @@ from windtunnel.measure.run import RunEnd
 from windtunnel.report.drill import ActionReport, Drill, Event, Expectation
 from windtunnel.units import NS_PER_S
 
-_NOTICED = "lost"
-"""The coordinator's event that a rank is not there any more."""
+_NOTICED, _JOINED = "lost", "joined"
+"""The coordinator's events that a rank is not there any more, and is a member again."""
 
 
 class _Sent(NamedTuple):
@@ -60,7 +60,7 @@ def conclude(found: ScenarioFile, outcome: Outcome) -> Drill:
         retried=whole.retried,
         tokens_changed=whole.tokens_changed,
         tokens_compared=sent.num_compared,
-        detect_s=_worst([r.detect_s for r in reports if _can_be_detected(r)]),
+        detect_s=_worst([r.detect_s for r in reports if r.detectable]),
         recover_s=_worst([r.recover_s for r in reports]),
         goodput_lost_ratio=_worst([r.goodput_lost_ratio for r in reports]),
         worst_gap_s=whole.worst_gap_s,
@@ -135,7 +135,7 @@ def _done(
     report.at_s = at_s
     report.requests, report.failed, report.retried = figures.requests, figures.failed, figures.retried
     report.tokens_changed, report.worst_gap_s = figures.tokens_changed, figures.worst_gap_s
-    report.detect_s = _detect_s(outcome, events)
+    report.detectable, report.detect_s = _detected(outcome, events)
     report.recover_s = None if back_s is None else back_s - at_s
     report.comparable = recovered.before_s is not None
     if recovered.before_s is not None:
@@ -161,32 +161,39 @@ def _acts_at_once(action: Action) -> bool:
     return action.kind not in ("exec", "http", "load", "rebalance")
 
 
-def _can_be_detected(report: ActionReport) -> bool:
-    return report.kind in ("kill_rank", "hang_rank", "fail_at")
+def _rank_lost_by(action: Action) -> int | None:
+    """The rank that an action takes from the engine."""
+    if action.fail_at is not None:
+        return None if action.fail_at.how == "slow" else action.fail_at.rank
+    return action.hang_rank if action.kill_rank is None else action.kill_rank
+
+
+def _is_member(rank: int, at_ns: int, events: Sequence[Told]) -> bool:
+    """Whether the engine counted on the rank then: one that was lost and has not joined again is not missed."""
+    known = [e for e in events if e.what in (_NOTICED, _JOINED) and e.facts.get("rank") == rank and e.at_ns < at_ns]
+    return not known or max(known, key=lambda event: event.at_ns).what == _JOINED
 
 
 def _at_latest_when_lost(outcome: ActionOutcome, events: Sequence[Told]) -> ActionOutcome:
     """A rank that was to fail may have been missed by the target before we saw it down."""
-    if outcome.since_ns is None or outcome.at_ns is None:
+    rank = _rank_lost_by(outcome.action)
+    if rank is None or outcome.since_ns is None or outcome.at_ns is None:
         return outcome
-    lost_ns = _lost_ns(outcome.action, outcome.since_ns, events)
+    lost_ns = _lost_ns(rank, outcome.since_ns, events)
     return outcome if lost_ns is None else outcome._replace(at_ns=min(outcome.at_ns, lost_ns))
 
 
-def _detect_s(outcome: ActionOutcome, events: Sequence[Told]) -> float | None:
-    if outcome.at_ns is None:
-        return None
-    lost_ns = _lost_ns(outcome.action, outcome.at_ns, events)
-    return None if lost_ns is None else (lost_ns - outcome.at_ns) / NS_PER_S
+def _detected(outcome: ActionOutcome, events: Sequence[Told]) -> tuple[bool, float | None]:
+    """Whether the engine could notice the deed, and how long it took to."""
+    rank = _rank_lost_by(outcome.action)
+    if rank is None or outcome.at_ns is None or not _is_member(rank, outcome.at_ns, events):
+        return False, None
+    lost_ns = _lost_ns(rank, outcome.at_ns, events)
+    return True, None if lost_ns is None else (lost_ns - outcome.at_ns) / NS_PER_S
 
 
-def _lost_ns(action: Action, since_ns: int, events: Sequence[Told]) -> int | None:
-    """When the target told that the action's rank is lost."""
-    rank = action.kill_rank if action.kill_rank is not None else action.hang_rank
-    if action.fail_at is not None:
-        rank = action.fail_at.rank
-    if rank is None:
-        return None
+def _lost_ns(rank: int, since_ns: int, events: Sequence[Told]) -> int | None:
+    """When the engine told that a rank is lost."""
     told = (e.at_ns for e in events if e.what == _NOTICED and e.facts.get("rank") == rank and e.at_ns >= since_ns)
     return min(told, default=None)
 

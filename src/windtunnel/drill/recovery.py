@@ -8,7 +8,8 @@ tells a stalled or slowed server from load that happens to be thin or heavy.
 
 A window is *at its level* when its speed over the usual one is at least `level_ratio` of the median before, or not much
 lower than the slowest window before (0.9 of it); and when no greater share of its requests failed than of any window
-before. A window in which requests were in flight for less than a tenth of the usual time is not judged by its speed.
+before. A window in which a tenth as many requests were in flight as before the first action, or fewer, is not judged by
+its speed.
 "Before" begins when service had recovered from the action before, and leaves out the load's first window.
 
 Service is *back* at the end of the last bad stretch: of windows that are not at their level, or of a time without any
@@ -45,7 +46,7 @@ _SETTLED_S = 2.0
 _ALIKE = 0.02
 """Spread of requests in flight over their mean, below which it tells nothing of what more of them cost."""
 _THIN = 0.1
-"""Of the usual time in flight, below which a window is not judged."""
+"""Of the requests that were in flight before the first action: where there are no more, a window is not judged."""
 
 
 class Windows(NamedTuple):
@@ -61,15 +62,15 @@ class Windows(NamedTuple):
     """[w] share of the requests that ended in it; 0 where none did."""
 
     @classmethod
-    def of(cls, traffic: Traffic, width_s: float) -> Windows:
-        """All windows of that width between the first token and the last request's end."""
+    def of(cls, traffic: Traffic, width_s: float, until_s: float) -> Windows:
+        """All windows of that width between the first token and the last request's end; `until_s`: all was as usual."""
         first = float(traffic.token_at[0]) if len(traffic.token_at) else 0.0
         count = max(0, int((traffic.end_s - first - width_s) / STEP_S) + 1)
         begin = np.asarray(first + np.arange(count) * STEP_S, dtype=np.float64)
         end = begin + width_s
         tokens = traffic.tokens_until(end) - traffic.tokens_until(begin)
         in_flight_s = traffic.in_flight_s(end) - traffic.in_flight_s(begin)
-        usual_s = float(np.median(in_flight_s)) if count else 0.0
+        usual_s = float(np.median(in_flight_s[: max(1, int(np.searchsorted(end, until_s)))])) if count else 0.0
         judged = in_flight_s > _THIN * usual_s
         over = traffic.ended_until(end, failed=False) - traffic.ended_until(begin, failed=False)
         failed = traffic.ended_until(end, failed=True) - traffic.ended_until(begin, failed=True)
@@ -235,8 +236,9 @@ class Recovered(NamedTuple):
 
 def recoveries(traffic: Traffic, effects: Sequence[Effect], level_ratio: float) -> tuple[float, list[Recovered]]:
     """The windows' width, and for each action, in the order in which they took effect, what followed it."""
-    width_s = window_width_s(traffic, effects[0].at_s if effects else traffic.end_s)
-    windows = Windows.of(traffic, width_s)
+    until_s = effects[0].at_s if effects else traffic.end_s
+    width_s = window_width_s(traffic, until_s)
+    windows = Windows.of(traffic, width_s, until_s)
     found: list[Recovered] = []
     level: Level | None = None
     before_s = (0.0, 0.0)

@@ -68,6 +68,8 @@ class ActionReport(Figures, kw_only=True):
     """When it took effect; None: it was not done."""
     problem: str | None = None
     """Why it was not done."""
+    detectable: bool = False
+    """A rank was killed or hung that was a member just then, so the engine could notice it."""
     comparable: bool = True
     """False: too little came before it to say what the level was, so `recover_s` is not known."""
     before: Phase | None = None
