@@ -54,3 +54,18 @@ def test_without_pyyaml_the_command_says_what_to_install(
     monkeypatch.setitem(sys.modules, "yaml", None)
     assert main(["drill", "--list"]) == 2
     assert "pip install '.[drill]'" in capsys.readouterr().err
+
+
+def test_a_report_never_takes_the_place_of_the_scenario(tmp_path: Path) -> None:
+    path = tmp_path / "drill.yaml"
+    path.write_text("title: t\ntarget: {embedded: paced}\nload: {}\n")
+    done = run(tmp_path, "drill", path, "--report", path)
+    assert done.returncode == 2 and "is the scenario itself" in done.stderr
+    assert path.read_text().startswith("title: t")
+
+
+def test_flags_of_the_engine_are_checked_with_the_line_before_it_is_started(tmp_path: Path) -> None:
+    path = tmp_path / "drill.yaml"
+    path.write_text("title: t\ntarget:\n  embedded: {rnks: 4}\nload: {}\n")
+    done = run(tmp_path, "drill", "--check", path)
+    assert done.returncode == 2 and "did you mean --ranks?" in done.stderr and "line 3:" in done.stderr

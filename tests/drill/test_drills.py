@@ -46,8 +46,10 @@ def test_a_stopped_target_shows_as_an_outage_until_it_goes_on(tmp_path: Path) ->
 
 
 def test_an_expectation_that_is_missed_fails_the_drill_and_says_which(tmp_path: Path) -> None:
-    done = drill(tmp_path, "expect: {failed: '> 0', requests: 120}")
-    assert done.returncode == 1
+    page = tmp_path / "pages" / "drill.html"
+    done = drill(tmp_path, "expect: {failed: '> 0', requests: 120}", "--report", str(page))
+    assert done.returncode == 1 and f"timeline: {page}" in done.stdout
+    assert 'class="timeline"' in page.read_text() and "not passed" in page.read_text()
     assert "✗ failed 0   expected > 0" in done.stdout and "✓ requests 120" in done.stdout
     assert "not passed" in done.stdout
 
