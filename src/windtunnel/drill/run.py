@@ -214,8 +214,9 @@ class _Drill:
         self._in_background(self._keep_time(timed, do))
         self._in_background(self._watch(conditions, gauges, do))
         await self._until_loads_end()
-        if running:
-            await asyncio.wait(running.values(), timeout=_GRACE_S)
+        ending = [task for number, task in running.items() if self._actions[number].fail_at is None]
+        if ending:  # a fault that is armed may never come
+            await asyncio.wait(ending, timeout=_GRACE_S)
         for task in running.values():
             task.cancel()
         await asyncio.gather(*running.values(), return_exceptions=True)

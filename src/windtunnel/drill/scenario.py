@@ -160,24 +160,37 @@ class Action(Shape, frozen=True, kw_only=True):
     of the engine (epoch, balancedness, live_ranks), or of the target's /metrics."""
 
     rebalance: Rebalance | None = None
+    """The engine plans and moves its experts; nothing has to be said: `rebalance:`."""
     kill_rank: Rank | None = None
     """SIGKILL."""
     hang_rank: Rank | None = None
     """It stops, and goes on at the drill's end."""
     resume_rank: Rank | None = None
+    """Let one that hangs go on."""
     slow_rank: SlowRank | None = None
+    """It answers late."""
     restart_rank: Rank | None = None
+    """Its process is started anew, with empty slots."""
     fail_at: FailAt | None = None
+    """It dies, hangs or dawdles at a transition, whenever it comes to it."""
     http: Http | None = None
+    """A call."""
     exec: Exec | None = None
+    """A program."""
     signal: Signal | None = None
+    """A signal to a process of this machine."""
     load: dict[str, Any] | None = None
     """Load of its own from then on: flags of `bench serve`, laid over the scenario's."""
     delay: Delay | None = None
+    """The link to the target is slow …"""
     bandwidth: Bandwidth | None = None
+    """… or narrow …"""
     drop: Drop | None = None
+    """… or loses what goes over it …"""
     reset: Reset | None = None
+    """… or its connections are reset …"""
     cut: Cut | None = None
+    """… or it is cut."""
 
     @property
     def kinds(self) -> list[str]:
@@ -207,6 +220,7 @@ class Scenario(Shape, frozen=True, kw_only=True):
     """A drill: load on a target, actions meanwhile, and what is expected of the result."""
 
     title: str
+    """What happens, in a few words."""
     about: str = ""
     """What it shows, in a sentence or two."""
     target: Target
