@@ -209,7 +209,7 @@ def _long_gaps(
 ) -> Iterator[_Stretch]:
     """Times without a token that alone make a window bad, also where what was due came at once afterwards."""
     usual_s = traffic.worst_gap_s(*before_s) or 0.0
-    begin, end = traffic.gaps()
+    begin, end = traffic.lull_begin, traffic.lull_end
     long = (end - begin > max(level.shortfall * width_s, usual_s / _NEAR)) & (end > effect_s)
     last_token_s = float(traffic.token_at[-1])
     for begin_s, end_s in zip(begin[long].tolist(), end[long].tolist(), strict=True):

@@ -1,6 +1,7 @@
 """A drill's requests as users saw them: when each was in flight, when each token came. Pure.
 
-Instants are float64 seconds since the load's begin. Axis `n` is requests, axis `t` is tokens' arrivals in their order.
+Instants are float64 seconds since the load's begin. Axis `n` is requests, `t` is tokens' arrivals in their order, `l`
+is lulls between tokens.
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ class Traffic:
     """[t]"""
     token_gap: Floats
     """[t] since the request's last ones; NaN for its first."""
+    lull_begin: Floats
+    """[l] of each time between tokens, of whatever request, in which requests were in flight without a break."""
+    lull_end: Floats
+    """[l]"""
 
     @classmethod
     def of(
@@ -63,20 +68,25 @@ class Traffic:
         columns = Columns.of(sent_records, facts, end)
         at, num, request, gap = _arrivals(columns)
         order = np.argsort(at, kind="stable")
-        done = np.where(np.isnan(columns.done), end.duration_s * NS_PER_S, columns.done)
+        sent = columns.sent / NS_PER_S
+        done = np.where(np.isnan(columns.done), end.duration_s, columns.done / NS_PER_S)
+        token_at = at[order] / NS_PER_S
+        lull_begin, lull_end = _lulls(sent, done, token_at)
         ending = columns.endings
         return cls(
-            sent=columns.sent / NS_PER_S,
-            done=done / NS_PER_S,
+            sent=sent,
+            done=done,
             failed=np.array([e not in (*COMPLETED_ENDINGS, "cancelled") for e in ending], dtype=bool),
             good=good(columns, bounds_ms),
             retried=np.array([record.attempts > 1 for record in sent_records], dtype=bool),
             changed=np.array([changed[i] for i in kept], dtype=bool),
             first_token=columns.first_token / NS_PER_S,
-            token_at=at[order] / NS_PER_S,
+            token_at=token_at,
             token_num=num[order],
             token_request=request[order],
             token_gap=gap[order] / NS_PER_S,
+            lull_begin=lull_begin,
+            lull_end=lull_end,
         )
 
     @property
@@ -104,18 +114,8 @@ class Traffic:
 
     def worst_gap_s(self, begin_s: float, end_s: float) -> float | None:
         """The longest time of a stretch without any token while requests were in flight; None where none were."""
-        begin, end = self.gaps()
-        long = np.minimum(end, end_s) - np.maximum(begin, begin_s)
+        long = np.minimum(self.lull_end, end_s) - np.maximum(self.lull_begin, begin_s)
         return float(long.max()) if len(long) and long.max() > 0 else None
-
-    def gaps(self) -> tuple[Floats, Floats]:
-        """Begin and end of each time between tokens in which requests were in flight without a break."""
-        begins, ends = [np.empty(0)], [np.empty(0)]
-        for busy_from, busy_to in self._busy():
-            inside = self.token_at[np.searchsorted(self.token_at, busy_from) : np.searchsorted(self.token_at, busy_to)]
-            begins.append(np.concatenate(([busy_from], inside)))
-            ends.append(np.concatenate((inside, [busy_to])))
-        return np.concatenate(begins), np.concatenate(ends)
 
     def phase(self, begin_s: float, end_s: float) -> Phase | None:
         """How service was in a stretch; None where it has no length."""
@@ -150,16 +150,26 @@ class Traffic:
             failed=np.diff(self.ended_until(edges, failed=True)).astype(int).tolist(),
         )
 
-    def _busy(self) -> list[tuple[float, float]]:
-        """The stretches in which requests were in flight without a break."""
-        merged: list[tuple[float, float]] = []
-        for i in np.argsort(self.sent, kind="stable"):
-            begin, end = float(self.sent[i]), float(self.done[i])
-            if merged and begin <= merged[-1][1]:
-                merged[-1] = (merged[-1][0], max(merged[-1][1], end))
-            else:
-                merged.append((begin, end))
-        return merged
+
+def _lulls(sent: Floats, done: Floats, token_at: Floats) -> tuple[Floats, Floats]:
+    begins, ends = [np.empty(0)], [np.empty(0)]
+    for busy_from, busy_to in _busy(sent, done):
+        inside = token_at[np.searchsorted(token_at, busy_from) : np.searchsorted(token_at, busy_to)]
+        begins.append(np.concatenate(([busy_from], inside)))
+        ends.append(np.concatenate((inside, [busy_to])))
+    return np.concatenate(begins), np.concatenate(ends)
+
+
+def _busy(sent: Floats, done: Floats) -> list[tuple[float, float]]:
+    """The stretches in which requests were in flight without a break."""
+    merged: list[tuple[float, float]] = []
+    for i in np.argsort(sent, kind="stable"):
+        begin, end = float(sent[i]), float(done[i])
+        if merged and begin <= merged[-1][1]:
+            merged[-1] = (merged[-1][0], max(merged[-1][1], end))
+        else:
+            merged.append((begin, end))
+    return merged
 
 
 def _arrivals(c: Columns) -> tuple[Floats, Floats, Ints, Floats]:
