@@ -12,6 +12,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import NamedTuple
 
 import msgspec
@@ -19,7 +20,7 @@ import msgspec
 import windtunnel
 from windtunnel.catalog import go_names
 from windtunnel.catalog.error_names import is_error_name
-from windtunnel.catalog.facts import ClassFacts, Comment, FileFacts, RaiseFacts
+from windtunnel.catalog.facts import ClassFacts, Comment, Expectation, FileFacts, RaiseFacts
 from windtunnel.catalog.flow import Call, Caught, Flow, Place, Ways
 from windtunnel.catalog.record import (
     NOT_ANALYSED,
@@ -288,12 +289,13 @@ class Assembly:
         for draft in self.drafts.values():
             if draft.language in FLOW_LANGUAGES:
                 by_type[draft.type.rpartition(".")[2]].append(draft)
+        texts = {draft.id: identity_of(draft.template) for drafts in by_type.values() for draft in drafts}
         for facts in self.files:
             for expected in facts.expectations:
+                if num_literal_characters((expected.pattern,)) < _LEAST_LITERAL:
+                    continue
                 candidates = by_type.get(expected.type.rpartition(".")[2], [])
-                found = [
-                    draft for draft in candidates if _is_expected(draft.template, expected.pattern, expected.is_regex)
-                ]
+                found = [draft for draft in candidates if _is_expected(draft.template, texts[draft.id], expected)]
                 if len(found) == 1 and len(found[0].tests) < _MOST_TESTS:
                     function = facts.functions[expected.function].qualified if expected.function >= 0 else ""
                     found[0].tests.append((0, ProvokingTest(facts.path, expected.line, function)))
@@ -565,19 +567,23 @@ def _bound(
     return merged(parts)
 
 
-def _is_expected(template: tuple[Part, ...], pattern: str, is_regex: bool) -> bool:
-    """Whether a test's pattern is one of this template's messages."""
-    if num_literal_characters((pattern,)) < _LEAST_LITERAL:
-        return False
-    text = identity_of(template)
-    if not is_regex:
+def _is_expected(template: tuple[Part, ...], text: str, expected: Expectation) -> bool:
+    """Whether a test's pattern is one of this template's messages; `text` is the template's."""
+    if not expected.is_regex:
+        pattern = expected.pattern
         return pattern in text or any(len(part) > _LEAST_LITERAL and part in pattern for part in literals_of(template))
-    plain = re.sub(r"\\(.)", r"\1", re.sub(r"\.[*+]\??|\\[dws][*+]?", "{}", pattern)).strip("^$")
-    pieces = [piece for piece in plain.split("{}") if piece]
     at = 0
+    pieces = _literal_pieces(expected.pattern)
     for piece in pieces:
         at = text.find(piece, at)
         if at < 0:
             return False
         at += len(piece)
     return bool(pieces)
+
+
+@lru_cache(maxsize=1000)
+def _literal_pieces(pattern: str) -> tuple[str, ...]:
+    """What a regular expression has to find as it is."""
+    plain = re.sub(r"\\(.)", r"\1", re.sub(r"\.[*+]\??|\\[dws][*+]?", "{}", pattern)).strip("^$")
+    return tuple(piece for piece in plain.split("{}") if piece)

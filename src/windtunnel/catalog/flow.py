@@ -79,6 +79,8 @@ class Flow:
         self._imports: dict[int, dict[str, str]] = {}
         self._families: dict[str, frozenset[str]] = {}
         self._callers: dict[Place, tuple[tuple[Call, ...], bool]] = {}
+        self._enclosing: dict[tuple[int, int], Place] = {}
+        self._types: dict[tuple[Place, str], list[str]] = {}
         self._modules = [_module(facts.path) for facts in files]
 
     @cached_property
@@ -151,6 +153,12 @@ class Flow:
 
     def enclosing(self, file: int, line: int) -> Place:
         """The innermost function around a line."""
+        known = self._enclosing.get((file, line))
+        if known is None:
+            known = self._enclosing[file, line] = self._find_enclosing(file, line)
+        return known
+
+    def _find_enclosing(self, file: int, line: int) -> Place:
         if file not in self._starts:
             functions = self.files[file].functions
             order = sorted(range(len(functions)), key=lambda i: (functions[i].start, -functions[i].end))
@@ -249,6 +257,12 @@ class Flow:
     def _types_of(self, file: int, line: int, receiver: str) -> list[str]:
         """The classes that a receiver may have, by annotations; none: nothing is known."""
         place = self.enclosing(file, line)
+        known = self._types.get((place, receiver))
+        if known is None:
+            known = self._types[place, receiver] = self._find_types(place, receiver)
+        return known
+
+    def _find_types(self, place: Place, receiver: str) -> list[str]:
         function = self.function(place)
         if function is None:
             return []

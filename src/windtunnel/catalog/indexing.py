@@ -46,7 +46,7 @@ _MOST_PAIRS = 200_000
 
 _encode = msgspec.msgpack.Encoder().encode
 _facts = msgspec.msgpack.Decoder(FileFacts)
-_TOOL = f"{windtunnel.__version__}/2"
+_TOOL = f"{windtunnel.__version__}/3"
 """Facts that another windtunnel found are not used; the number counts changes of extraction within a version."""
 
 

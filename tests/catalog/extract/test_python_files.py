@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import os
+import subprocess
 import sys
 import sysconfig
 import warnings
@@ -131,3 +133,22 @@ def test_a_file_with_more_levels_than_can_be_parsed_is_told_and_left_out() -> No
     assert (facts.num_lines, facts.raises) == (261, ())
     wide = b"x = f(a,\n" + b" " * 600 + b"b)\nraise E('a')\n"
     assert extract("a.py", wide).problem is None
+
+
+_HASHED = """
+import hashlib, sys
+from pathlib import Path
+import msgspec
+from windtunnel.catalog.extract import extract
+print(hashlib.md5(b"".join(msgspec.msgpack.encode(extract(p, Path(p).read_bytes())) for p in sys.argv[1:])).hexdigest())
+"""
+
+
+def test_a_file_has_the_same_facts_in_every_process() -> None:
+    paths = [str(LIBRARY / name) for name in ("subprocess.py", "asyncio/base_events.py", "tarfile.py", "ssl.py")]
+    command = [sys.executable, "-c", _HASHED, *paths]
+    found = {
+        subprocess.run(command, env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, check=True).stdout
+        for seed in ("1", "2", "3")
+    }
+    assert len(found) == 1

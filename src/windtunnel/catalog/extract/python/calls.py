@@ -63,7 +63,7 @@ def calls_of(outline: Outline, from_error_modules: set[str]) -> tuple[tuple[Call
         if source in names:
             special.append(Call(*names[source], node))
     special.sort(key=lambda call: call.node.start_byte)
-    return tuple(_facts(name, places) for name, places in by_name.items()), special
+    return tuple(_facts(name, by_name[name]) for name in sorted(by_name)), special
 
 
 def _facts(name: str, places: list[tuple[str, list[int]]]) -> CallFacts:

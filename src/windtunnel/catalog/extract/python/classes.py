@@ -36,7 +36,7 @@ class Classes:
                 self._methods.setdefault(owner.index, {})[function.name] = function
         self._initialised = [call for call in special if call.name == "__init__"]
         self._assigned: dict[int, list[tuple[Frame, str, Node]]] = {}
-        for node in outline.found.get("attribute", ()):
+        for node in sorted(outline.found.get("attribute", ()), key=lambda each: each.start_byte):
             self._note(node)
 
     def _note(self, node: Node) -> None:

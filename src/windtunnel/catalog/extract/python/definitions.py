@@ -106,7 +106,8 @@ def imports_of(outline: Outline, path: str) -> tuple[tuple[str, str], ...]:
     """Local name and what it stands for; relative imports are resolved by the file's path."""
     package = path.removesuffix(".py").split("/")[:-1]
     names: dict[str, str] = {}
-    for node in outline.found.get("import", ()):
+    # in the file's order: of two under one name, as with imports by platform, it is always the same that counts
+    for node in sorted(outline.found.get("import", ()), key=lambda each: each.start_byte):
         module_node = node.child_by_field_name("module_name")
         module = "" if module_node is None else outline.source(module_node)
         if module.startswith("."):

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from tree_sitter import Node
 
-from windtunnel.catalog.extract.syntax import captures
+from windtunnel.catalog.extract.syntax import captures, ordered_captures
 
 _FRAMES = ("function", "class", "if", "while", "for", "try", "match")
 
@@ -237,7 +237,7 @@ class Outline:
     def _joined(self, node: Node, raw: bytes) -> bytes:
         if b"#" in raw:
             offset, position, kept = node.start_byte, 0, []
-            for comment in captures("python", "(comment) @c", node).get("c", ()):
+            for comment in ordered_captures("python", "(comment) @c", node).get("c", ()):
                 kept.append(raw[position : comment.start_byte - offset])
                 position = comment.end_byte - offset
             raw = b"".join((*kept, raw[position:]))
