@@ -23,7 +23,7 @@ actions:
   exec: {{command: [kill, -STOP, --, -{group}], undo: [kill, -CONT, --, -{group}]}}
 - after_s: 4
   exec: {{command: [kill, -CONT, --, -{group}]}}
-- when: vllm:num_requests_running > 0
+- after_s: 6
   http: {{path: /health, method: GET}}
 expect: {{failed: 0, recover_s: "> 0.5", worst_gap_s: "> 0.5"}}
 """
