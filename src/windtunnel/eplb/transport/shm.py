@@ -51,9 +51,10 @@ class _Region(Struct, frozen=True, array_like=True):
     fd: _Number
     """The memory's file in its process; -1: memory of the caller's, which has none."""
 
-    def holds(self, address: int, num_bytes: int) -> bool:
-        """Whether these bytes are all in it."""
-        return num_bytes >= 0 and self.address <= address and address + num_bytes <= self.address + self.num_bytes
+    @property
+    def end(self) -> int:
+        """The address behind its last byte."""
+        return self.address + self.num_bytes
 
 
 class _Metadata(Struct, frozen=True, array_like=True):
@@ -92,11 +93,12 @@ class _Peer:
         if self._end.poll(0):
             raise ReadPeerLost(f"process {self.pid} has ended")
 
-    def find(self, piece: Piece) -> _Mapped:
+    def find(self, remote: int, num_bytes: int) -> _Mapped:
         for mapped in self.mapped:
-            if mapped.region.holds(piece.remote, piece.num_bytes):
+            region = mapped.region
+            if region.address <= remote and remote + num_bytes <= region.end and num_bytes >= 0:
                 return mapped
-        raise ReadFailed(f"{piece.num_bytes} bytes at {piece.remote:#x} are not among what process {self.pid} exports")
+        raise ReadFailed(f"{num_bytes} bytes at {remote:#x} are not among what process {self.pid} exports")
 
     def close(self) -> None:
         os.close(self.pidfd)
@@ -109,19 +111,15 @@ class _Peer:
 class SharedMemoryRead:
     """A read that was begun. The copying is done by `poll`."""
 
-    def __init__(self, peer: int, source: _Peer, pieces: Sequence[Piece]) -> None:
+    __slots__ = ("mapped", "peer", "source", "unmapped")
+
+    def __init__(self, peer: int, source: _Peer) -> None:
         self.peer = peer
         self.source = source
         """This one only: a later process under the same rank is another."""
-        self.mapped: list[Piece] = []
-        """What is mapped: `remote` is where."""
+        self.mapped: list[tuple[int, int, int]] = []
+        """What is mapped: where it goes, where it is here, bytes."""
         self.unmapped: list[Piece] = []
-        for piece in pieces:
-            found = source.find(piece)
-            if found.memory is None:
-                self.unmapped.append(piece)
-            else:
-                self.mapped.append(piece._replace(remote=found.base + piece.remote - found.region.address))
 
 
 class SharedMemoryTransport:
@@ -177,17 +175,29 @@ class SharedMemoryTransport:
 
     def read(self, peer: int, pieces: Sequence[Piece], device: int = HOST) -> SharedMemoryRead:
         """Begin to read. Raises ReadFailed, ReadPeerLost."""
-        total = sum(piece.num_bytes for piece in pieces)
-        if total > MAX_PIECE_BYTES or device != HOST:
-            raise ReadFailed(f"{total} bytes are asked for at once; at most {MAX_PIECE_BYTES} of host memory are read")
-        for piece in pieces:
-            if not any(region.holds(piece.local, piece.num_bytes) for region in self._regions):
-                raise ReadFailed(f"{piece.num_bytes} bytes at {piece.local:#x} are not memory that reads can land in")
         known = self._peers.get(peer)
         if known is None:
             raise ReadPeerLost(f"rank {peer} is not known here, or was fenced")
+        read, total = SharedMemoryRead(peer, known), 0
+        for piece in pieces:
+            local, remote, num_bytes = piece
+            total += num_bytes
+            self._check_landing(local, num_bytes)
+            found = known.find(remote, num_bytes)
+            if found.memory is None:
+                read.unmapped.append(piece)
+            else:
+                read.mapped.append((local, found.base + remote - found.region.address, num_bytes))
+        if total > MAX_PIECE_BYTES or device != HOST:
+            raise ReadFailed(f"{total} bytes are asked for at once; at most {MAX_PIECE_BYTES} of host memory are read")
         known.check_alive()
-        return SharedMemoryRead(peer, known, pieces)
+        return read
+
+    def _check_landing(self, local: int, num_bytes: int) -> None:
+        for region in self._regions:
+            if region.address <= local and local + num_bytes <= region.end and num_bytes >= 0:
+                return
+        raise ReadFailed(f"{num_bytes} bytes at {local:#x} are not memory that reads can land in")
 
     def poll(self, read: SharedMemoryRead) -> bool:
         """Copy. A peer that has ended is lost, even where its memory could still be read: nobody vouches for it."""
