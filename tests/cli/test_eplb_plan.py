@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from windtunnel.cli import eplb_flags
 from windtunnel.cli.eplb_plan import parser, run
+from windtunnel.cli.packages import require_packages
 from windtunnel.eplb.plan import LinkSpeeds
 from windtunnel.eplb.topology import Topology
 from windtunnel.errors import WindtunnelError
@@ -276,7 +277,7 @@ def test_an_output_that_can_t_be_written_is_found_before_the_policy_is_asked(fol
 
 def test_a_library_that_is_not_installed_is_named_with_its_extra() -> None:
     with pytest.raises(WindtunnelError, match=r"windtunnel eplb needs the package no_such_package") as refused:
-        eplb_flags.require_packages("windtunnel eplb", "eplb", "numpy", "no_such_package")
+        require_packages("windtunnel eplb", "eplb", "numpy", "no_such_package")
     assert "'.[eplb]'" in refused.value.advice
 
 

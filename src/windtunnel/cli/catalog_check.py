@@ -12,9 +12,10 @@ from pathlib import Path, PurePath
 from typing import TYPE_CHECKING
 
 from windtunnel.cli.catalog_diff import PYTHON, reading_of
-from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, STORE, print_json
+from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, STORE
 from windtunnel.cli.console import tell_note
 from windtunnel.cli.flags import OURS, Flag
+from windtunnel.cli.json_output import print_json
 from windtunnel.cli.parser import CommandParser, Positional
 from windtunnel.cli.values import LIST, PATH, SWITCH, TEXT
 from windtunnel.errors import EXIT_FAILED, EXIT_OK, ConfigurationError, FileError, did_you_mean

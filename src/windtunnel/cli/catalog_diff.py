@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, STORE, print_json, require_reader, store_path, versioned
+from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, STORE, require_reader, store_path, versioned
 from windtunnel.cli.flags import OURS, Flag
+from windtunnel.cli.json_output import print_json
 from windtunnel.cli.parser import CommandParser, Positional
 from windtunnel.cli.values import PATH
 from windtunnel.errors import EXIT_FAILED, EXIT_OK, CatalogSourceError, ConfigurationError, NotInCatalog, did_you_mean

@@ -6,7 +6,7 @@ import argparse
 import shutil
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from windtunnel.cli.flags import OURS, Flag
 from windtunnel.cli.values import NAME, PATH, SWITCH
@@ -55,13 +55,6 @@ def require_reader() -> None:
 def width() -> int:
     """Of the terminal, or 80."""
     return shutil.get_terminal_size((80, 24)).columns if sys.stdout.isatty() else 80
-
-
-def print_json(document: Any) -> None:
-    """As one indented document."""
-    import msgspec
-
-    sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
 
 
 def versioned(text: str) -> tuple[str, str | None]:

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
-from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, STORE, print_json, require_reader, store_path
+from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, STORE, require_reader, store_path
 from windtunnel.cli.console import tell_note
 from windtunnel.cli.flags import OURS, Flag
+from windtunnel.cli.json_output import print_json
 from windtunnel.cli.parser import CommandParser, Positional
 from windtunnel.cli.values import LIST, NAME, PATH, POSITIVE, URL
 from windtunnel.errors import EXIT_OK, ConfigurationError

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, STORE, open_store, print_json
+from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, STORE, open_store
 from windtunnel.cli.flags import OURS, Flag
+from windtunnel.cli.json_output import print_json
 from windtunnel.cli.parser import CommandParser
 from windtunnel.cli.values import SWITCH
 from windtunnel.errors import EXIT_OK

@@ -5,8 +5,9 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, PROJECT, STORE, open_store, print_json, width
+from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, PROJECT, STORE, open_store, width
 from windtunnel.cli.flags import OURS, Flag
+from windtunnel.cli.json_output import print_json
 from windtunnel.cli.parser import CommandParser, Positional
 from windtunnel.cli.values import POSITIVE
 from windtunnel.errors import EXIT_FAILED, EXIT_OK

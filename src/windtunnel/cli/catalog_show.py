@@ -6,9 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, STORE, open_store, print_json, width
+from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, STORE, open_store, width
 from windtunnel.cli.console import tell_note
 from windtunnel.cli.flags import OURS, Flag
+from windtunnel.cli.json_output import print_json
 from windtunnel.cli.parser import CommandParser, Positional
 from windtunnel.cli.values import NAME, SWITCH
 from windtunnel.errors import EXIT_OK, CatalogSourceError

@@ -5,9 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, STORE, open_store, print_json, versioned
+from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, STORE, open_store, versioned
 from windtunnel.cli.console import tell_note
 from windtunnel.cli.flags import OURS, Flag
+from windtunnel.cli.json_output import print_json
 from windtunnel.cli.parser import CommandParser, Positional
 from windtunnel.cli.values import PATH
 from windtunnel.errors import EXIT_FAILED, EXIT_OK

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from windtunnel.cli import bench_serve, engine
 from windtunnel.cli.console import say, tell_note
-from windtunnel.cli.eplb_flags import print_json, prove_writable, require_packages
+from windtunnel.cli.eplb_flags import prove_writable
 from windtunnel.cli.flags import OURS, Flag
+from windtunnel.cli.json_output import print_json
+from windtunnel.cli.packages import require_packages
 from windtunnel.cli.parser import CommandParser, Positional
 from windtunnel.cli.values import PATH, SWITCH
 from windtunnel.errors import (

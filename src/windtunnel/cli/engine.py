@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from windtunnel.cli.console import tell_note
-from windtunnel.cli.eplb_flags import require_packages
 from windtunnel.cli.flags import OURS, Flag
 from windtunnel.cli.listening import is_loopback, listening_flags
+from windtunnel.cli.packages import require_packages
 from windtunnel.cli.parser import CommandParser
 from windtunnel.cli.values import COUNT, NAME, PATH, SHARE, SWITCH, TEXT, WAIT
 from windtunnel.errors import ConfigurationError

@@ -8,14 +8,13 @@ from argparse import ArgumentTypeError
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from windtunnel.cli.console import tell_note
 from windtunnel.cli.flags import OURS, Flag
 from windtunnel.cli.values import LIST, NAME, PATH, POSITIVE, SHARE, SWITCH, Kind
-from windtunnel.errors import ConfigurationError, EplbInputError, FileError, MissingExtra
+from windtunnel.errors import ConfigurationError, EplbInputError, FileError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -119,13 +118,6 @@ LIMIT_FLAGS = (
 )  # fmt: skip
 
 _FULL_REPLAN = {"auto": None, "always": True, "never": False}
-
-
-def require_packages(feature: str, extra: str, *packages: str) -> None:
-    """Raise MissingExtra for the first that is not installed; none is imported."""
-    for package in packages:
-        if find_spec(package) is None:
-            raise MissingExtra(feature, package, extra)
 
 
 def read_file(flag: str, path: str | None, read: Callable[[Path], _Read]) -> _Read:
@@ -333,10 +325,3 @@ def _numbers(flag: str, text: str | None) -> tuple[int, ...] | None:
     except ValueError:
         remedy = "Write whole numbers with commas between them: 9,9,8,8."
         raise ConfigurationError(flag, f"{text!r} is no list of numbers", remedy) from None
-
-
-def print_json(document: object) -> None:
-    """To stdout, and nothing else."""
-    import msgspec
-
-    print(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())

@@ -22,10 +22,8 @@ from windtunnel.cli.eplb_flags import (
     constraints_of,
     naming_flags,
     previous_of,
-    print_json,
     prove_writable,
     read_file,
-    require_packages,
     shape_text,
     steps_text,
     survivors,
@@ -33,6 +31,8 @@ from windtunnel.cli.eplb_flags import (
     warm_up,
 )
 from windtunnel.cli.flags import OURS, Flag
+from windtunnel.cli.json_output import print_json
+from windtunnel.cli.packages import require_packages
 from windtunnel.cli.parser import CommandParser
 from windtunnel.cli.values import NAME, PATH, SWITCH
 from windtunnel.errors import EXIT_OK

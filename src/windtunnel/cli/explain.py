@@ -10,9 +10,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, PROJECT, STORE, open_store, print_json, width
+from windtunnel.cli.catalog_flags import GROUP, GROUPS, JSON, PROJECT, STORE, open_store, width
 from windtunnel.cli.console import tell_note
 from windtunnel.cli.flags import OURS, Flag
+from windtunnel.cli.json_output import print_json
 from windtunnel.cli.parser import CommandParser, Positional
 from windtunnel.cli.values import PATH, POSITIVE
 from windtunnel.errors import EXIT_FAILED, EXIT_OK, ConfigurationError, MissingExtra

@@ -38,6 +38,20 @@ class StreamOptions(Struct):
     continuous_usage_stats: bool = False
 
 
+class GenerationBody(Struct):
+    """What is read of /v1/completions and /v1/chat/completions by whoever answers them."""
+
+    model: str | None = None
+    prompt: str | list[Any] | None = None
+    messages: list[Message] | None = None
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    stream: bool | None = None
+    stream_options: StreamOptions | None = None
+    logprobs: int | bool | None = None
+    n: int | None = None
+
+
 class TokenizeBody(Struct):
     """Of /tokenize."""
 

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from urllib.parse import urlsplit
 
+import msgspec
+
 from windtunnel.engine.bodies import BadRequest
 from windtunnel.engine.server import Exchange
 from windtunnel.wire.openai import error_body
 
+STREAM_HEAD = (("content-type", "text/event-stream; charset=utf-8"), ("transfer-encoding", "chunked"))
+"""Of a stream of events."""
 Answer = Callable[[Exchange], None]
 """Answers a request, now or later. Raises BadRequest."""
 Routes = Mapping[str, tuple[str, Answer]]
@@ -29,6 +33,11 @@ def answer(routes: Routes, exchange: Exchange, check: Callable[[Exchange, str], 
         answer(exchange)
     except BadRequest as error:
         exchange.respond(error.status, error_body(str(error), code=error.status, param=error.param))
+
+
+def answer_json(exchange: Exchange, document: object) -> None:
+    """Status 200 and a document."""
+    exchange.respond(200, msgspec.json.encode(document))
 
 
 def answer_empty(exchange: Exchange) -> None:

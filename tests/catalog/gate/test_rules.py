@@ -7,7 +7,7 @@ import pytest
 from tests.catalog.trees import TRANSFERS, record_like, records_of
 from windtunnel.catalog.gate.pack import make_pack
 from windtunnel.catalog.gate.rules import slice_ratio, symbols_of
-from windtunnel.catalog.gate.verdict import check
+from windtunnel.catalog.gate.verdict import Verdict, check
 from windtunnel.catalog.record import Citation, Claim, Record
 
 FILES = {
@@ -144,7 +144,7 @@ def test_an_explanation_whose_triggers_are_turned_round_is_refused_as_a_whole() 
     wrong = ("trigger", claim('It is raised when `state` is "PROC".', 17, 18))
     silent = ("trigger", claim("It is raised by way of `check`.", 14, 17))
 
-    def checked(claims: list[tuple[str, Claim]]):  # type: ignore[no-untyped-def]
+    def checked(claims: list[tuple[str, Claim]]) -> Verdict:
         return check(claims, pack_of(FAILED))
 
     assert checked([meaning, right]).counts == {"kept": 2}

@@ -15,7 +15,7 @@ from windtunnel.engine.paced.asked import Asked, RequestReader
 from windtunnel.engine.paced.config import NAME, PacedConfig
 from windtunnel.engine.paced.faults import script_of
 from windtunnel.engine.pacer import Pacer, Script
-from windtunnel.engine.routes import Routes, answer, answer_empty
+from windtunnel.engine.routes import Routes, answer, answer_empty, answer_json
 from windtunnel.engine.server import Exchange
 from windtunnel.units import NS_PER_MS
 from windtunnel.wire.openai import Dialect
@@ -69,7 +69,7 @@ class PacedApp:
             raise BadRequest("there is no /v1/models here", 404)
         model = {"id": NAME, "object": "model", "created": 1_700_000_000, "owned_by": "windtunnel", "root": NAME}
         model |= {"parent": None, "max_model_len": self._config.max_model_len}
-        exchange.respond(200, msgspec.json.encode({"object": "list", "data": [model]}))
+        answer_json(exchange, {"object": "list", "data": [model]})
 
     def _answer_tokenizer(self, convert: Callable[[bytes], bytes], exchange: Exchange) -> None:
         if self._config.tokenize_status is not None:
@@ -82,7 +82,7 @@ class PacedApp:
         stats["late_count"] = lateness.count
         stats["late_mean_ms"] = None if lateness.mean_ns is None else lateness.mean_ns / NS_PER_MS
         stats["late_max_ms"] = lateness.max_ns / NS_PER_MS if lateness.count else None
-        exchange.respond(200, msgspec.json.encode(stats))
+        answer_json(exchange, stats)
 
     def _generate(self, dialect: Dialect, exchange: Exchange) -> None:
         asked = self._reader.read_generation(dialect, exchange.request.body)

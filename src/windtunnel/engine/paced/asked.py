@@ -7,23 +7,19 @@ from typing import Any
 import msgspec
 from msgspec import Struct
 
-from windtunnel.engine.bodies import BadRequest, DetokenizeBody, Message, StreamOptions, TokenizeBody, decode
+from windtunnel.engine.bodies import (
+    BadRequest,
+    DetokenizeBody,
+    GenerationBody,
+    Message,
+    StreamOptions,
+    TokenizeBody,
+    decode,
+)
 from windtunnel.wire.openai import Dialect
 from windtunnel.workload.words import WordTokenizer
 
 _DEFAULT_OUTPUT_TOKENS = 16
-
-
-class _Body(Struct):
-    model: str | None = None
-    prompt: str | list[Any] | None = None
-    messages: list[Message] | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
-    logprobs: int | bool | None = None
-    n: int | None = None
 
 
 class Asked(Struct, frozen=True):
@@ -52,7 +48,7 @@ class RequestReader:
 
     def read_generation(self, dialect: Dialect, body: bytes) -> Asked:
         """The body of /v1/completions or /v1/chat/completions. Raises BadRequest."""
-        fields = decode(body, _Body)
+        fields = decode(body, GenerationBody)
         prompt_tokens = self._count_prompt(fields) if dialect == "completions" else self._count_messages(fields)
         output_tokens = fields.max_completion_tokens if dialect == "chat" else None
         if output_tokens is None:
@@ -98,7 +94,7 @@ class RequestReader:
         self._check_ids(tokens)
         return msgspec.json.encode({"prompt": self._tokenizer.decode(tokens)})
 
-    def _count_prompt(self, fields: _Body) -> int:
+    def _count_prompt(self, fields: GenerationBody) -> int:
         prompt = fields.prompt
         if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
             prompt = prompt[0]
@@ -121,7 +117,7 @@ class RequestReader:
             if not 0 <= token < size:
                 raise BadRequest(f"token id {token} is out of the vocabulary (0 to {size - 1})")
 
-    def _count_messages(self, fields: _Body) -> int:
+    def _count_messages(self, fields: GenerationBody) -> int:
         if not fields.messages:
             raise BadRequest("messages is needed: a list of at least one message")
         return sum(self._template_tokens + self._tokenizer.count(message.text()) for message in fields.messages)

@@ -22,7 +22,8 @@ from windtunnel.clock import monotonic_ns
 from windtunnel.engine.bodies import BadRequest, decode
 from windtunnel.engine.moe.core import Engine
 from windtunnel.engine.moe.front.answers import event
-from windtunnel.engine.routes import Routes
+from windtunnel.engine.moe.front.generating import in_words
+from windtunnel.engine.routes import STREAM_HEAD, Routes, answer_json
 from windtunnel.engine.server import Exchange
 from windtunnel.eplb.balance import balancedness
 from windtunnel.eplb.events import Event
@@ -33,7 +34,6 @@ from windtunnel.wire.http1 import write_response_head
 from windtunnel.wire.openai import error_body
 
 _KEPT = 10_000
-_STREAM = [("content-type", "text/event-stream; charset=utf-8"), ("transfer-encoding", "chunked")]
 _LONGEST_DELAY_S = 60.0
 
 
@@ -74,7 +74,7 @@ class Events:
         if not after.lstrip("-").isdecimal():
             raise BadRequest(f"after takes an instant in nanoseconds, not {after!r}", param="after")
         kept = b"".join(_event(one) for one in self._kept if one.at_ns > int(after))
-        exchange.write(write_response_head(200, _STREAM) + kept)
+        exchange.write(write_response_head(200, list(STREAM_HEAD)) + kept)
         self._followers.add(exchange)
         exchange.on_gone = partial(self._followers.discard, exchange)
 
@@ -124,8 +124,8 @@ class Admin:
             try:
                 do(body)
             except WindtunnelError as error:
-                raise BadRequest(f"{error.message}. {error.advice}", param=getattr(error, "field", None)) from error
-            _respond(exchange, {"at_ns": at_ns})
+                raise BadRequest(in_words(error), param=getattr(error, "field", None)) from error
+            answer_json(exchange, {"at_ns": at_ns})
 
         return "POST", answer
 
@@ -150,7 +150,7 @@ class Admin:
             for rank in range(engine.config.ranks)
         ]
         balance = None if table is None or window is None else balancedness(window.mean, table.placement)
-        _respond(
+        answer_json(
             exchange,
             {
                 "at_ns": monotonic_ns(),
@@ -175,17 +175,16 @@ class Admin:
                 return
             if (error := future.exception()) is None:
                 record = msgspec.structs.asdict(future.result())
-                _respond(exchange, {"outcome": record["result"], **record, "asked_at_ns": at_ns})
+                answer_json(exchange, {"outcome": record["result"], **record, "asked_at_ns": at_ns})
             elif isinstance(error, WindtunnelError):
-                text = f"{error.message}. {error.advice}"
-                exchange.respond(409, error_body(text, "conflict", 409))
+                exchange.respond(409, error_body(in_words(error), "conflict", 409))
             else:
                 exchange.respond(500, error_body(f"{type(error).__name__}: {error}", "internal_error", 500))
 
         try:
             future = self._engine.rebalance()
         except WindtunnelError as error:
-            raise BadRequest(f"{error.message}. {error.advice}", 409) from error
+            raise BadRequest(in_words(error), 409) from error
         future.add_done_callback(ended)
 
 
@@ -193,7 +192,3 @@ def _require_json(exchange: Exchange) -> None:
     kind = (exchange.request.header("content-type") or "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise BadRequest("a deed takes `content-type: application/json`", 415)
-
-
-def _respond(exchange: Exchange, document: dict[str, object]) -> None:
-    exchange.respond(200, msgspec.json.encode(document))

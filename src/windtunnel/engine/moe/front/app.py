@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
-
-import msgspec
 
 from windtunnel.clock import realtime_ns
 from windtunnel.engine.moe.core import Engine
@@ -21,7 +17,7 @@ from windtunnel.engine.moe.front.asked import RequestReader
 from windtunnel.engine.moe.front.generating import Generating, refuse
 from windtunnel.engine.moe.front.metrics import FrontMetrics
 from windtunnel.engine.moe.scheduler import Chosen
-from windtunnel.engine.routes import Routes, answer
+from windtunnel.engine.routes import Routes, answer, answer_json
 from windtunnel.engine.server import Exchange
 from windtunnel.errors import EngineDraining, WindtunnelError
 from windtunnel.units import NS_PER_S
@@ -51,8 +47,11 @@ class App:
             "/v1/models": ("GET", self._answer_models),
             "/v1/completions": ("POST", partial(self._generate, "completions")),
             "/v1/chat/completions": ("POST", partial(self._generate, "chat")),
-            "/tokenize": ("POST", lambda exchange: respond(exchange, self._reader.tokenize(exchange.request.body))),
-            "/detokenize": ("POST", lambda exchange: respond(exchange, self._reader.detokenize(exchange.request.body))),
+            "/tokenize": ("POST", lambda exchange: answer_json(exchange, self._reader.tokenize(exchange.request.body))),
+            "/detokenize": (
+                "POST",
+                lambda exchange: answer_json(exchange, self._reader.detokenize(exchange.request.body)),
+            ),
             **further,
         }
 
@@ -129,9 +128,4 @@ class App:
             "parent": None,
             "max_model_len": self._engine.config.model.max_context,
         }
-        respond(exchange, {"object": "list", "data": [model]})
-
-
-def respond(exchange: Exchange, document: Mapping[str, Any], status: int = 200) -> None:
-    """Answer with JSON."""
-    exchange.respond(status, msgspec.json.encode(document))
+        answer_json(exchange, {"object": "list", "data": [model]})

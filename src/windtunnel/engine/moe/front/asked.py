@@ -9,7 +9,15 @@ from typing import Any, TypeVar
 from msgspec import Struct
 from tokenizers import Tokenizer
 
-from windtunnel.engine.bodies import BadRequest, DetokenizeBody, Message, StreamOptions, TokenizeBody, decode
+from windtunnel.engine.bodies import (
+    BadRequest,
+    DetokenizeBody,
+    GenerationBody,
+    Message,
+    StreamOptions,
+    TokenizeBody,
+    decode,
+)
 from windtunnel.engine.moe.config import ModelConfig
 from windtunnel.engine.moe.sampling import Sampling
 from windtunnel.engine.moe.tokenizer import ROLES, chat_tokens
@@ -49,25 +57,16 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 must not believe that it got it."""
 
 
-class _Body(Struct):
-    model: str | None = None
-    prompt: str | list[Any] | None = None
-    messages: list[Message] | None = None
-    max_tokens: int | None = None
-    max_completion_tokens: int | None = None
+class _Body(GenerationBody):
     min_tokens: int | None = None
     temperature: float | None = None
     top_p: float | None = None
     top_k: int | None = None
     seed: int | None = None
-    n: int | None = None
     stop: str | list[str] | None = None
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
-    logprobs: int | bool | None = None
     top_logprobs: int | None = None
-    stream: bool | None = None
-    stream_options: StreamOptions | None = None
     return_token_ids: bool | None = None
 
 

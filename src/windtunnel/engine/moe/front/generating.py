@@ -11,6 +11,7 @@ from windtunnel.engine.moe.front.answers import AnswerWriter, event, usage_of
 from windtunnel.engine.moe.front.asked import Asked
 from windtunnel.engine.moe.front.metrics import FrontMetrics
 from windtunnel.engine.moe.scheduler import Chosen, Generation
+from windtunnel.engine.routes import STREAM_HEAD
 from windtunnel.engine.server import Exchange
 from windtunnel.errors import EngineBroken, EngineRequestError, WindtunnelError
 from windtunnel.wire.http1 import LAST_CHUNK, write_response_head
@@ -19,7 +20,6 @@ from windtunnel.wire.openai import error_body
 Tell = Callable[["Generating", int, Chosen | WindtunnelError], None]
 """Called in the engine's thread: a choice has a token, or has failed."""
 
-_STREAM = [("content-type", "text/event-stream; charset=utf-8"), ("transfer-encoding", "chunked")]
 _RETRY_AFTER = [("retry-after", "1")]
 
 
@@ -91,7 +91,7 @@ class Generating:
 
     def _begin_stream(self) -> None:
         self._head_sent = True
-        head = _STREAM if self._exchange.request.keep_alive else [*_STREAM, ("connection", "close")]
+        head = [*STREAM_HEAD, *(() if self._exchange.request.keep_alive else [("connection", "close")])]
         self._outgoing += [write_response_head(200, head), self._writer.roles()]
 
     def _conclude(self) -> None:
@@ -153,9 +153,14 @@ def refuse(exchange: Exchange, error: WindtunnelError) -> None:
     exchange.respond(status, body, headers=_RETRY_AFTER if status == 503 else ())
 
 
+def in_words(error: WindtunnelError) -> str:
+    """What happened, then the way out."""
+    return f"{error.message}. {error.advice}"
+
+
 def _error(error: WindtunnelError) -> tuple[int, bytes]:
     """A status and a body."""
-    text = f"{error.message}. {error.advice}"
+    text = in_words(error)
     if isinstance(error, EngineRequestError):
         return 400, error_body(text, code=400, param=error.field)
     if isinstance(error, EngineBroken):
