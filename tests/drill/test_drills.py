@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 import subprocess
-import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.drill.drilling import drill, problems, result
 from tests.engine.serving import paced
-
-
-@pytest.fixture
-def bystander(tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that does nothing, with its number in a file."""
-    with subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE) as process:
-        (tmp_path / "pid").write_text(f"{process.pid}\n")
-        yield process
-        process.kill()
 
 
 def test_a_stopped_target_shows_as_an_outage_until_it_goes_on(tmp_path: Path) -> None:

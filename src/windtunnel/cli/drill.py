@@ -82,9 +82,10 @@ def run(arguments: Sequence[str]) -> int:
     found = open_scenario(parsed.values.scenario or DEFAULT)
     loads = _loads(found)
     if parsed.values.check:
-        print(
-            f"{found.name}: {_some(len(found.scenario.actions), 'action')}, {len(found.scenario.expect)} expected: fine"
-        )
+        from windtunnel.measure.notes import counted
+
+        actions = counted(len(found.scenario.actions), "action")
+        print(f"{found.name}: {actions}, {len(found.scenario.expect)} expected: fine")
         return EXIT_OK
     return _drill(found, loads, parsed.values)
 
@@ -236,7 +237,3 @@ def _tokens(flags: Mapping[str, Any]) -> Iterator[str]:
             yield f"{name}={msgspec.json.encode(value).decode()}"
         elif value is not False and value is not None:
             yield f"{name}={value}"
-
-
-def _some(count: int, noun: str) -> str:
-    return f"{count} {noun}" + ("" if count == 1 else "s")

@@ -121,8 +121,7 @@ class EmbeddedTarget:
             piece = os.read(descriptor, 4096)
             if not piece:
                 if self._process.wait() == EXIT_USAGE:
-                    words = self._last_words().removeprefix("windtunnel: error: ")
-                    raise ConfigurationError("--embedded", words, _HELP)
+                    raise ConfigurationError("--embedded", *_problem_and_fix(self._last_words()))
                 raise TargetLost("did not start", self._last_words())
             line += piece
         return line.decode().strip()
@@ -140,3 +139,10 @@ def _engine_flags(text: str) -> list[str] | None:
         return None
     words = [word.strip() for word in pairs.split(",") if word.strip()]
     return [f"--{word.partition('=')[0].replace('_', '-')}{''.join(word.partition('=')[1:])}" for word in words]
+
+
+def _problem_and_fix(words: str) -> tuple[str, str]:
+    """What a target that refused its configuration says, taken apart as commands tell it."""
+    problem, *rest = words.rpartition("windtunnel: error: ")[2].splitlines()
+    fixes = [line.strip().removeprefix("Fix: ") for line in rest if not line.strip().startswith("[WT-")]
+    return problem, " ".join(fixes) or _HELP

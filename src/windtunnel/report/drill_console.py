@@ -144,9 +144,10 @@ def _table(actions: Sequence[ActionReport]) -> Iterator[Line]:
             )
 
 
-def _row(action: ActionReport) -> tuple[str, ...]:
+def action_cells(action: ActionReport) -> tuple[str, ...]:
+    """What an action cost: label, at, detected, back, failed, goodput lost, worst gap."""
     return (
-        shortened(printable(action.label), 44),
+        action.label,
         duration(action.at_s),
         duration(action.detect_s),
         back_text(action),
@@ -154,6 +155,11 @@ def _row(action: ActionReport) -> tuple[str, ...]:
         figure_text("goodput_lost_ratio", action.goodput_lost_ratio),
         duration(action.worst_gap_s),
     )
+
+
+def _row(action: ActionReport) -> tuple[str, ...]:
+    label, *figures = action_cells(action)
+    return (shortened(printable(label), 44), *figures)
 
 
 def _expectations(drill: Drill) -> Iterator[Line]:

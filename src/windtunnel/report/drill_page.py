@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from html import escape
 
-from windtunnel.report.drill import FIGURES, ActionReport, Drill, Event, Phase
+from windtunnel.report.drill import FIGURES, Drill, Event, Phase
 from windtunnel.report.drill_chart import chart
-from windtunnel.report.drill_console import back_text, duration, event_text, figure_text, timeline, verdict
+from windtunnel.report.drill_console import action_cells, duration, event_text, figure_text, timeline, verdict
 
 _STYLE = """
 :root { color-scheme: light dark; --ground: #fff; --ink: #1b1f24; --faint: #5d6673; --line: #dfe3e8; --card: #f5f7f9;
@@ -141,7 +141,7 @@ def _actions(drill: Drill) -> Iterator[str]:
         if action.problem is not None:
             yield f'<tr><td>{escape(action.label)}</td><td colspan="6" class="bad">{escape(action.problem)}</td></tr>'
             continue
-        yield f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in _cells(action))}</tr>"
+        yield f"<tr>{''.join(f'<td>{escape(text)}</td>' for text in action_cells(action))}</tr>"
     yield "</tbody></table></div>"
     yield "<details><summary>Before, during and after each</summary>"
     yield '<div class="wide"><table><thead><tr><th></th>'
@@ -154,18 +154,6 @@ def _actions(drill: Drill) -> Iterator[str]:
                 cells = "".join(f"<td>{text}</td>" for text in _phase_cells(phase))
                 yield f'<tr class="phase"><td>{name}</td>{cells}</tr>'
     yield "</tbody></table></div></details>"
-
-
-def _cells(action: ActionReport) -> tuple[str, ...]:
-    return (
-        action.label,
-        duration(action.at_s),
-        duration(action.detect_s),
-        back_text(action),
-        str(action.failed),
-        figure_text("goodput_lost_ratio", action.goodput_lost_ratio),
-        duration(action.worst_gap_s),
-    )
 
 
 def _phase_cells(phase: Phase) -> tuple[str, ...]:

@@ -131,8 +131,10 @@ def test_an_address_that_cannot_be_had_is_told(models: Path) -> None:
 
 
 def test_an_embedded_engine_that_makes_no_sense_is_a_mistake_in_its_text(models: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"--rnks"):
+    with pytest.raises(ConfigurationError, match=r"^--embedded: unknown flag --rnks") as caught:
         EmbeddedTarget.start("engine:rnks=3")
+    assert "--ranks" in f"{caught.value.message} {caught.value.advice}"
+    assert "WT-" not in f"{caught.value.message} {caught.value.advice}"
 
 
 def test_an_embedded_engine_ends_with_its_parent(small: str) -> None:
